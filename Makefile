@@ -37,13 +37,13 @@ test-browser: $(STAMP)  ## the report's page in headless Chromium
 test-slow: $(STAMP)  ## tests that take minutes: the whole notebook, ten thousand requests to a server that fails
 	$(BIN)/python -m pytest -m slow tests/test_notebook.py tests/lab/test_rollouts.py
 
-test-gpu:  ## the tests that need a GPU
+test-gpu:  ## the tests that need a GPU, and Liger (pip install '.[gpu]')
 	PYTHONPATH=src $(PYTHON) -m pytest -W default -m gpu tests/gpu
-	PYTHONPATH=src $(PYTHON) -m pytest -W default tests/sampling/test_kernels.py tests/policy/test_layer_kernels.py
+	PYTHONPATH=src $(PYTHON) -m pytest -W default tests/sampling/test_kernels.py
 
 test-kernels: .venv-triton/.installed  ## the GPU kernels without a GPU: interpreted, and compiled for Hopper
 	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(BIN)/python -m pytest tests/sampling/test_kernels.py \
-	  tests/sampling/test_kernel_builds.py tests/policy/test_layer_kernels.py tests/policy/test_token_scores.py
+	  tests/sampling/test_kernel_builds.py tests/policy/test_token_scores.py
 
 torture: $(STAMP)  ## 200 kills at random moments and at every file operation, of full and LoRA runs; some half an hour
 	OMP_NUM_THREADS=1 $(BIN)/python tests/training/kills.py 200

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from scrl.policy import token_scores as scores
-from scrl.policy.fused_token_scores import CHUNK_ELEMENTS, FusedTokenScores
-from scrl.policy.low_memory_adamw import LowMemoryAdamW
+from scrl.policy.optimizer import LowMemoryAdamW
 from scrl.policy.settings import OptimizerSettings
 
 VOCABULARY = 151_936
@@ -42,26 +41,27 @@ def compare_token_scores(hidden_size: int, tokens: int) -> None:
     hidden_nE = torch.randn(tokens, hidden_size, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     weight_VE = (torch.randn(VOCABULARY, hidden_size, device="cuda") * 0.02).bfloat16().requires_grad_()
     targets_n = torch.randint(0, VOCABULARY, (tokens,), device="cuda")
-    for name, function, block in (
-        ("kernel", FusedTokenScores, CHUNK_ELEMENTS),
-        ("plain", scores._TokenScores, scores.CHUNK_ELEMENTS),
-        ("plain, blocks as large", scores._TokenScores, CHUNK_ELEMENTS),
+    for name, kind, block in (
+        ("kernel", scores.KernelBlocks, scores.FUSED_CHUNK_ELEMENTS),
+        ("plain", scores.PlainBlocks, scores.CHUNK_ELEMENTS),
+        ("plain, blocks as large", scores.PlainBlocks, scores.FUSED_CHUNK_ELEMENTS),
     ):
-        parts = function, hidden_nE, weight_VE, targets_n, block
+        parts = kind, hidden_nE, weight_VE, targets_n, block
         with torch.no_grad():
             alone = measure(partial(forward, *parts))
         both = measure(partial(forward_and_backward, *parts))
         print(f"{tokens} tokens, E {hidden_size}, {name}: forward {alone}, with backward {both}", flush=True)
 
 
-def forward(function: Any, hidden_nE: Tensor, weight_VE: Tensor, targets_n: Tensor, block: int) -> Tensor:
-    logprobs_n: Tensor = function.apply(hidden_nE, weight_VE, None, targets_n, 1.0, block)[0]
+def forward(kind: Any, hidden_nE: Tensor, weight_VE: Tensor, targets_n: Tensor, block: int) -> Tensor:
+    function: Any = scores.TokenScores
+    logprobs_n: Tensor = function.apply(hidden_nE, weight_VE, None, targets_n, 1.0, block, kind)[0]
     return logprobs_n
 
 
-def forward_and_backward(function: Any, hidden_nE: Tensor, weight_VE: Tensor, targets_n: Tensor, block: int) -> None:
+def forward_and_backward(kind: Any, hidden_nE: Tensor, weight_VE: Tensor, targets_n: Tensor, block: int) -> None:
     hidden_nE.grad = weight_VE.grad = None
-    loss: Any = forward(function, hidden_nE, weight_VE, targets_n, block).sum()
+    loss: Any = forward(kind, hidden_nE, weight_VE, targets_n, block).sum()
     loss.backward()
 
 

@@ -146,7 +146,7 @@ def ours(options: argparse.Namespace, *, has_adapter: bool = False) -> Engine:
             sampler.release()
         model.generation_config.eos_token_id = end_tokens(options.model, case) or None
         notes: list[str] = []
-        sampler = LocalSampler(model, Silent(), max_rows=options.rows, on_fewer=notes.append)
+        sampler = LocalSampler(model, Silent(), max_rows=options.rows, on_note=notes.append)
         last[:] = [sampler]
         settings = SamplingSettings(temperature=options.temperature, top_p=options.top_p, max_tokens=case.tokens)
         prompts = prompts_of(case, options.prompt_tokens)

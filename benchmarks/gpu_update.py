@@ -9,15 +9,15 @@ the same rows in every way; a warm-up, then the median of 3 runs, which alternat
 most that torch has allocated at once: weights, gradients, activations. Where memory runs out, the completions per pass
 are halved, and the table says so.
 
-    ours         rows packed where that pays, `token_scores`, our fused layers
-    ours-packed  packed rows, `token_scores`, our fused layers
-    ours-padded  padded rows (SDPA), `token_scores`, our fused layers
-    ours-plain   as ours, with transformers' layers; ours-liger: with Liger's fused layers
+    ours         rows packed where that pays, `token_scores`, Liger's layers
+    ours-packed  packed rows, `token_scores`, Liger's layers
+    ours-padded  padded rows (SDPA), `token_scores`, Liger's layers
+    ours-plain   as ours, with transformers' layers
     naive        padded rows, all logits at once, `log_softmax` in fp32, entropies measured without a gradient
     liger        padded rows, liger_kernel.chunked_loss.LigerFusedLinearGRPOLoss, which gives no entropies
     trl          padded rows, the log-probabilities and entropies of TRL 1.16's GRPO trainer (trl.kernels)
 
-The last three have transformers' layers; with `--fused` Liger's fused layers, as TRL users have them.
+The last three have transformers' layers; with `--fused` Liger's, as TRL users have them.
 `--spread` draws lengths between an eighth and all of --tokens: there padding counts. tok/s are completion tokens.
 `--fit` takes one whole step, optimizer included, with split masters, and says what memory it needed.
 """
@@ -39,7 +39,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen2Config
-from transformers.models.qwen2 import modeling_qwen2
 
 from scrl.policy import fused_layers, packing
 from scrl.policy.batching import Batch, TrainingRow
@@ -162,36 +161,15 @@ class LigerPolicy(Policy):
 
 SCORES: dict[str, Any] = {
     "ours": token_scores, "ours-packed": token_scores, "ours-padded": token_scores, "ours-plain": token_scores,
-    "ours-liger": token_scores, "naive": all_logits, "liger": token_scores, "trl": trl_scores,
+    "naive": all_logits, "liger": token_scores, "trl": trl_scores,
 }  # fmt: skip
-PACKED = ("ours", "ours-packed", "ours-plain", "ours-liger")
+PACKED = ("ours", "ours-packed", "ours-plain")
 """Where that pays; ours-packed: always."""
-NEEDS = {"liger": "liger_kernel", "ours-liger": "liger_kernel", "trl": "trl"}
-LAYERS = {"ours": "ours", "ours-packed": "ours", "ours-padded": "ours", "ours-plain": "plain", "ours-liger": "liger"}
-"""Of the other ways: plain, or Liger's with --fused."""
-
-
+NEEDS = {"liger": "liger_kernel", "trl": "trl"}
+FUSED = ("ours", "ours-packed", "ours-padded")
+"""Have Liger's layers; the others but ours-plain with --fused."""
 Forwards = dict[Any, Any]
 """What modules do instead of their class's forward."""
-
-
-def make_layers(model: Any, kinds: set[str]) -> dict[str, tuple[Forwards, Any]]:
-    """For each kind of layers the forwards and the rotation, which Liger replaces for the whole process."""
-    plain = modeling_qwen2.apply_rotary_pos_emb
-    layers: dict[str, tuple[Forwards, Any]] = {"plain": ({}, plain)}
-    if "ours" in kinds:
-        if note := fuse_layers(model):
-            print(note)
-        layers["ours"] = (take_forwards(model), plain)
-    if "liger" in kinds:
-        from liger_kernel.transformers import (  # type: ignore[import-not-found, unused-ignore]
-            apply_liger_kernel_to_qwen2,
-        )
-
-        apply_liger_kernel_to_qwen2(fused_linear_cross_entropy=False, model=model)
-        layers["liger"] = (take_forwards(model), modeling_qwen2.apply_rotary_pos_emb)
-        modeling_qwen2.apply_rotary_pos_emb = plain
-    return layers
 
 
 def take_forwards(model: Any) -> Forwards:
@@ -200,13 +178,12 @@ def take_forwards(model: Any) -> Forwards:
 
 
 @contextmanager
-def with_layers(model: Any, forwards: Forwards, rotation: Any) -> Iterator[None]:
+def with_layers(model: Any, forwards: Forwards) -> Iterator[None]:
     """The model with these layers and no others."""
     for module, forward in forwards.items():
         module.forward = forward
     try:
-        with patch.object(modeling_qwen2, "apply_rotary_pos_emb", rotation):
-            yield
+        yield
     finally:
         take_forwards(model)
 
@@ -230,7 +207,7 @@ class NoOptimizer:
 
 
 def open_policy(way: str, language_model: LanguageModel, options: argparse.Namespace, is_fused: bool = False) -> Policy:
-    """A policy that computes updates in this way; `is_fused`: with our layers from now on."""
+    """A policy that computes updates in this way; `is_fused`: with Liger's layers from now on."""
     compute = ComputeSettings(
         device=str(language_model.device), dtype="bfloat16", gradient_checkpointing=not options.keep,
         micro_batch=options.micro_batch or options.rows,
@@ -284,8 +261,10 @@ def compare(options: argparse.Namespace) -> None:
     ways = [way for way in options.ways.split(",") if way not in NEEDS or find_spec(NEEDS[way])]
     for way in set(options.ways.split(",")) - set(ways):
         print(f"{way}: left out, because {NEEDS[way]} is not installed")
-    layers_of = {way: LAYERS.get(way, "liger" if options.fused else "plain") for way in ways}
-    layers = make_layers(language_model.model, set(layers_of.values()))
+    if note := fuse_layers(language_model.model):
+        print(note)
+    fused = take_forwards(language_model.model)
+    is_fused = {way: fused and (way in FUSED or (options.fused and way != "ours-plain")) for way in ways}
     with patch("scrl.policy.policy.open_optimizer", NoOptimizer):
         policies = {way: open_policy(way, language_model, options) for way in ways}
     rows = next(iter(policies.values())).rows([(sampled, credit)])
@@ -294,7 +273,7 @@ def compare(options: argparse.Namespace) -> None:
     for run in range(1 + options.runs):
         for way, policy in policies.items():
             policy._set_mode()
-            with with_layers(language_model.model, *layers[layers_of[way]]):
+            with with_layers(language_model.model, fused if is_fused[way] else {}):
                 result = measured(lambda way=way, policy=policy: gradient_of(way, policy, rows), device)  # type: ignore[misc]
             norms[way] = norm_of_gradient(language_model)
             policy.optimizer.clear()
@@ -312,8 +291,9 @@ def compare(options: argparse.Namespace) -> None:
     )
     for way, results in found.items():
         seconds, peaks = zip(*results, strict=True)
+        layers = "Liger" if is_fused[way] else "plain"
         print(
-            f"{way:<12}{layers_of[way]:<7}{tokens / median(seconds):>8,.0f}{median(seconds):>9.2f}{max(peaks):>9.1f}"
+            f"{way:<12}{layers:<7}{tokens / median(seconds):>8,.0f}{median(seconds):>9.2f}{max(peaks):>9.1f}"
             f"{policies[way].micro_batch:>9}{norms[way]:>12.5f}   {' '.join(f'{s:.2f}' for s in seconds)}"
         )
 
@@ -352,7 +332,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=3_072)
     parser.add_argument("--spread", action="store_true", help="lengths from an eighth of --tokens to all of them")
     parser.add_argument("--keep", action="store_true", help="keep activations instead of computing them twice")
-    parser.add_argument("--fused", action="store_true", help="Liger's fused layers for ways that are not ours")
+    parser.add_argument("--fused", action="store_true", help="Liger's layers for ways that are not ours")
     parser.add_argument("--micro-batch", type=int, help="completions per pass; default: all")
     parser.add_argument("--ways", default="ours,naive,liger,trl")
     parser.add_argument("--runs", type=int, default=3)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scrl.credit.elsewhere import MIN_OTHERS
 from scrl.credit.labels import is_selected
 from scrl.credit.methods.scrl import ScrlSettings
-from scrl.data.jsonl import read_json_lines
+from scrl.files.jsonl import read_json_lines
 from scrl.records import Floats
 from scrl.reporting.tables import Cell, Table, as_markdown
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from scrl.data.jsonl import read_json_lines
+from scrl.files.jsonl import read_json_lines
 
 
 def keep(out: Path, *folders: Path) -> None:

@@ -1,4 +1,4 @@
-"""The tables of docs/results.md and docs/evidence.svg, made of the small files beside this one.
+"""The tables of docs/results.md and README.md, and docs/evidence.svg, made of the small files beside this one.
 
     python results/tables.py
 
@@ -13,24 +13,31 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+import numpy as np
+import yaml
 from mpmath import betainc, findroot
 
-from scrl.data.jsonl import read_json_lines
 from scrl.evaluation.statistics import TRANSITIONS, count_transitions, mean_over_seeds
+from scrl.files.jsonl import read_json_lines
 from scrl.reporting.tables import Cell, Table, as_markdown
 
 RESULTS = Path(__file__).parent
 DOCS = RESULTS.parent / "docs"
+PAGES = (DOCS / "results.md", RESULTS / "README.md")
 START = "start"
 """The arm that is not trained; its evaluations, and those of a run before its first step, are the start's."""
 WINDOW = 10
 """The number of steps that a figure is averaged over."""
+BOOTSTRAPS = 10_000
+EXPLORED, RATE = "explore-0.5b", 3e-6
+"""Runs that were made to choose what to confirm, and the learning rate of most of them."""
 
 
 class Questions(NamedTuple):
@@ -136,6 +143,24 @@ def estimate(by_seed: Sequence[Mapping[str, float]]) -> Estimate:
     found = mean_over_seeds(by_seed, seed=0)
     seeds = tuple(100 * fmean(values.values()) for values in by_seed)
     return Estimate(fmean(seeds), 100 * found.low, 100 * found.high, seeds)
+
+
+def crossed_interval(by_seed: Sequence[Mapping[str, float]], attempts: int = 1) -> tuple[float, float]:
+    """The interval of the mean where other seeds and other questions might have been drawn, in %.
+
+        quantiles α/2, 1 − α/2 of { mean over i, j of value[s_i][q_j] },   s_i and q_j uniform over seeds and questions
+
+    with α = 5 % / attempts: the second attempt at a claim needs more than the first. Every seed has the same questions.
+    """
+    values_SQ = np.array([[values[name] for name in sorted(by_seed[0])] for values in by_seed])
+    seeds, questions = values_SQ.shape
+    rng, means = np.random.default_rng(0), []
+    for _ in range(BOOTSTRAPS):
+        mean_Q = values_SQ[rng.integers(seeds, size=seeds)].mean(axis=0)
+        means.append(mean_Q[rng.integers(questions, size=questions)].mean())
+    tail = 0.05 / attempts / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return 100 * float(low), 100 * float(high)
 
 
 def by_question(runs: Sequence[Kept], arm: str, questions: str, metric: str) -> dict[int, Mapping[str, float]]:
@@ -249,13 +274,42 @@ def _questions(runs: Sequence[Kept], study: Study) -> Table:
     return Table(("trained questions, by their majority, each seed", *TRANSITIONS), tuple(rows))
 
 
+def exploration() -> str:
+    """All runs that looked for what to try on fresh questions: what was set, and what came out."""
+    rows: list[tuple[Cell, ...]] = []
+    for folder in (about.parent for about in RESULTS.glob(f"{EXPLORED}/*/about.json")):
+        config = folder / "config.yaml"
+        arm, seed = ("the start model", None) if not config.is_file() else _arm_and_seed(config)
+        cells: list[Cell] = [arm, seed]
+        for path in sorted(folder.glob("gsm8k-*.json")):
+            record = json.loads(path.read_text(encoding="utf-8"))
+            vote = f"{100 * record['maj@{samples}'.format(**record)]:.1f}" + (
+                f" (of {record['samples']})" if not seed else ""
+            )
+            cells += [f"{100 * record['pass@1']:.1f}", vote, f"{100 * record['agreement']:.0f}"]
+            cells.append(f"{record['length_mean']:.0f}")
+        rows.append(tuple(cells))
+    names = ("pass@1", "maj@8", "agree", "tokens")
+    columns = [f"{words}: {name}" for words in ("trained on", "never seen") for name in names]
+    return as_markdown(Table(("in %", "seed", *columns), tuple(sorted(rows, key=str)))).rstrip()
+
+
+def _arm_and_seed(config: Path) -> tuple[str, int]:
+    settings = yaml.safe_load(config.read_text(encoding="utf-8"))
+    credit = ", ".join(f"{name} {value}" for name, value in settings["credit"].items())
+    arm = f"{settings['method']}{credit and ', '}{credit}, votes {settings['label_votes']}, N {settings['completions']}"
+    rate = settings["optimizer"]["learning_rate"]
+    return arm + (f", rate {rate:g}" if rate != RATE else ""), settings["seed"]
+
+
 def with_tables(page: str) -> str:
-    """The page with the tables of every study between its marks."""
-    for study in STUDIES:
-        mark = f"<!-- evidence {study.folder} -->\n"
+    """The page with what the files say between its marks: tables of studies, or all runs that explored."""
+    for name in re.findall(r"<!-- evidence (\S+) -->", page):
+        table = exploration() if name == EXPLORED else study_markdown(next(s for s in STUDIES if s.folder == name))
+        mark = f"<!-- evidence {name} -->\n"
         before, rest = page.split(mark)
         _, after = rest.split("\n<!-- end -->", 1)
-        page = f"{before}{mark}{study_markdown(study)}\n<!-- end -->{after}"
+        page = f"{before}{mark}{table}\n<!-- end -->{after}"
     return page
 
 
@@ -290,6 +344,6 @@ def _smooth(metrics: Sequence[Mapping[str, Any]], name: str) -> list[float]:
 
 
 if __name__ == "__main__":
-    page = DOCS / "results.md"
-    page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
     draw_picture(STUDIES[0], DOCS / "evidence.svg")

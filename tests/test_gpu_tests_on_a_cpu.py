@@ -56,6 +56,10 @@ def test_gradients(updates):
     updates.test_flash_attention_within_rows_is_sdpa_row_by_row(2, 64, None, [(4, (6, 1)), (1, ())])
 
 
+def test_layers(updates):
+    updates.test_a_model_with_fused_layers_is_the_same_and_so_is_its_copy(None, "qwen3", True, True)
+
+
 def test_token_scores(updates, monkeypatch):
     monkeypatch.setattr(updates, "is_fused", lambda hidden_nE: True)
     monkeypatch.setattr(updates, "problem", partial(updates.problem, n=5, E=8, V=50))
@@ -96,5 +100,5 @@ def test_an_update_is_measured():
     assert done.returncode == 0, done.stderr[-2000:]
     heads, row = done.stdout.splitlines()[-2:]
     measured = dict(zip(heads.split()[:3], row.split()[:3], strict=True))
-    assert (measured["way"], measured["layers"]) == ("ours", "ours")
+    assert (measured["way"], measured["layers"]) == ("ours", "plain")
     assert float(measured["tok/s"].replace(",", "")) > 0

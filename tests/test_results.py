@@ -5,6 +5,7 @@ import re
 from statistics import fmean
 
 import keep
+import numpy as np
 import pytest
 import tables
 import yaml
@@ -20,9 +21,11 @@ DOCS = RESULTS.parent / "docs"
 # What is published
 
 
-def test_the_page_of_results_shows_the_tables_of_the_files():
-    page = (DOCS / "results.md").read_text(encoding="utf-8")
-    assert tables.with_tables(page) == page
+@pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.name)
+def test_pages_show_the_tables_of_the_files(page):
+    text = page.read_text(encoding="utf-8")
+    assert "<!-- evidence" in text
+    assert tables.with_tables(text) == text
 
 
 def test_the_first_page_shows_the_figures_of_the_files():
@@ -42,14 +45,14 @@ def test_the_picture_is_that_of_the_files(tmp_path):
     assert (tmp_path / "p.svg").read_bytes() == (DOCS / "evidence.svg").read_bytes()
 
 
-def test_kept_files_hold_no_text_of_a_benchmark_and_all_are_of_one_commit():
+def test_kept_files_hold_no_text_of_a_benchmark_and_a_published_study_is_of_one_commit():
     commits = {}
     for path in RESULTS.rglob("*.json*"):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r'"(question|completion|gold)":', text), path
         if path.name == "about.json":
             commits.setdefault(path.parent.parent.name, set()).add(json.loads(text)["commit"])
-    assert all(len(of_one_study) == 1 for of_one_study in commits.values()), commits
+    assert all(len(commits[study.folder]) == 1 for study in STUDIES), commits
 
 
 def test_kept_settings_are_complete_and_none_is_gone():
@@ -95,6 +98,20 @@ def test_means_and_differences_over_seeds():
     # t at 1 degree of freedom 12.7062, s = 12.5/√2, half width 12.7062 · (12.5/√2)/√2 = 79.414
     assert found.over_seeds == pytest.approx((18.75 - 79.414, 18.75 + 79.414), abs=1e-3)
     assert tables.estimate([START]).over_seeds is None
+
+
+def test_an_interval_over_seeds_and_questions():
+    """Values s + q with s and q normal: the variance of the mean is σ_s²/S + σ_q²/Q, of 40 and 400 of them."""
+    rng = np.random.default_rng(0)
+    of_seed_S, of_question_Q = rng.normal(0, 0.1, 40), rng.normal(0, 0.3, 400)
+    by_seed = [{str(q): s + value for q, value in enumerate(of_question_Q)} for s in of_seed_S]
+    half = 196 * np.sqrt(of_seed_S.var() / 40 + of_question_Q.var() / 400)
+    mean = 100 * (of_seed_S.mean() + of_question_Q.mean())
+    assert tables.crossed_interval(by_seed) == pytest.approx((mean - half, mean + half), abs=0.15)
+    first, second = (np.ptp(tables.crossed_interval(by_seed, attempts)) for attempts in (1, 2))
+    assert second / first == pytest.approx(2.2414 / 1.96, abs=0.03)  # the normal's quantiles at 98.75 and 97.5 %
+    alone = [{"a": 0.1, "b": 0.3}]
+    assert tables.crossed_interval(alone) == pytest.approx((10, 30))
 
 
 @pytest.mark.parametrize(("freedom", "t"), [(1, 12.706), (2, 4.303), (9, 2.262), (29, 2.045), (120, 1.980)])

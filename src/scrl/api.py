@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from scrl.credit.method import Method
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.completion_files import open_completions
-from scrl.data.jsonl import read_json_lines
-from scrl.data.run_state import guard_stop_of
 from scrl.errors import ConfigError, InputError
+from scrl.files.jsonl import read_json_lines
+from scrl.files.run_state import guard_stop_of
 from scrl.records import Question, Sampled
 from scrl.setting_names import Names, validated
 
@@ -85,8 +85,8 @@ def train(
     a file. `listener` receives notes, steps and evaluations; without one, notes go to the log named `scrl`.
     """
     from scrl.config import read_file, with_settings
-    from scrl.data.folders import is_first_process, num_processes, shared_run_folder
     from scrl.engines.choice import check_engine, engine_of
+    from scrl.files.folders import is_first_process, num_processes, shared_run_folder
     from scrl.training.listeners import Silent
 
     if isinstance(questions, str):  # a file or a benchmark, by name like all other settings
@@ -151,9 +151,9 @@ def evaluate(
 
     `settings` have the names and defaults they have there, e.g. completions=4, max_tokens=512, data_dir="benchmarks".
     """
-    from scrl.data.folders import new_run_folder
     from scrl.evaluation.benchmark_run import measure
     from scrl.evaluation.settings import build_settings
+    from scrl.files.folders import new_run_folder
     from scrl.training.listeners import Silent
 
     names = [benchmarks] if isinstance(benchmarks, str) else list(benchmarks)

@@ -29,9 +29,9 @@ from scrl.data.sources import (
     reader_of,
     whereabouts,
 )
-from scrl.data.yaml_files import line_of, parse_yaml, read_yaml
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.evaluation.settings import EvaluationSettings
+from scrl.files.yaml_files import line_of, parse_yaml, read_yaml
 from scrl.policy.settings import (
     ADAPTER_LEARNING_RATE,
     ADVANTAGE_OF_VARIANT,
@@ -121,8 +121,8 @@ class RunConfig(Settings):
     evaluation: EvaluationSettings = EvaluationSettings()
     guard: GuardSettings = GuardSettings()
 
-    engine: Literal["embedded", "trl", "verl"] = Field(
-        "embedded", description="What runs the training: `embedded` on one machine, or `trl` or `verl` on many GPUs."
+    engine: Literal["local", "trl", "verl"] = Field(
+        "local", description="What runs the training: `local` on one machine, or `trl` or `verl` on many GPUs."
     )
     engine_options: dict[str, Any] = Field(
         {}, description="For trl and verl: their own settings, beyond those of scrl."
@@ -163,8 +163,8 @@ class RunConfig(Settings):
         if self.trained > self.completions:
             reason = f"is more than completions ({self.completions}): lower trained or raise completions"
             raise ConfigError(f"trained ({self.trained}) {reason}")
-        if self.engine == "embedded" and self.engine_options:
-            raise ConfigError(f"engine_options: the embedded engine has none; got {', '.join(self.engine_options)}")
+        if self.engine == "local" and self.engine_options:
+            raise ConfigError(f"engine_options: the local engine has none; got {', '.join(self.engine_options)}")
         rule = self.rule()
         rule.check_plan(self.completions)
         if self.label_votes != "present" and rule.method.weighs_votes:

@@ -40,7 +40,7 @@ def test_every_recipe_can_be_planned(capsys, start):
         assert max(map(len, out.splitlines())) <= WIDTH
         can_spread = name.rpartition("/")[2] not in ("etmr", "restrain", "compass")  # what TRL and verl refuse
         fits = "\n  sum, of 80 " in out
-        assert fits or (not can_spread and "embedded: does not fit" in out), name
+        assert fits or (not can_spread and "local: does not fit" in out), name
         assert code == (0 if fits else 1)
 
 
@@ -54,7 +54,7 @@ def test_settings_without_a_recipe_are_planned_too(capsys, tmp_path):
     assert file.startswith("embedded: 757,888 weights; 1 × 2 GPUs of 40 GiB\n")  # the file's GPUs
 
 
-def test_settings_of_the_embedded_engine_are_counted_and_said(capsys):
+def test_settings_of_the_local_engine_are_counted_and_said(capsys):
     on_one = ("plan", RECIPE, "--gpu-memory", "139")
     plain = page(capsys, *on_one)
     lean = page(capsys, *on_one, "--optimizer.state", "bfloat16")
@@ -64,7 +64,7 @@ def test_settings_of_the_embedded_engine_are_counted_and_said(capsys):
     # best, and last twice: 2 + 2 · (2 + 2 + 4) bytes
     assert re.search(r"^  and up to 55\.5 GB on disk", lean, re.MULTILINE)
     by_vllm = page(capsys, *on_one, "--compute.sampler", "vllm", "--compute.micro-batch", "3")
-    assert "\nembedded on 1 GPU, vLLM over 1 GPU\n" in by_vllm
+    assert "\nlocal on 1 GPU, vLLM over 1 GPU\n" in by_vllm
     assert re.search(r"^  vLLM's weights +5\.75 +–$", by_vllm, re.MULTILINE)
     assert re.search(r"^  sampler's cache, 0\.4 of the GPU: 256 of 256 completions +55\.60 +–$", by_vllm, re.MULTILINE)
     assert "  activations, 9,816 tokens " in by_vllm
@@ -73,7 +73,7 @@ def test_settings_of_the_embedded_engine_are_counted_and_said(capsys):
     # the head's gradient 4.2: 73.2. Twice as many tokens would be 94.2.
     assert re.search(r"^  logits +– +4\.16$", narrow, re.MULTILINE)
     assert re.search(r"^  sum, of 80 +65\.25 +73\.15$", narrow, re.MULTILINE)
-    assert "\nembedded on 1 GPU\n  with --compute.micro-batch 2\n" in narrow
+    assert "\nlocal on 1 GPU\n  with --compute.micro-batch 2\n" in narrow
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from commands import small_terminal
 from line_files import write_lines
 
 from scrl.cli.main import main
-from scrl.data.printable import csv_cell
+from scrl.files.printable import csv_cell
 from scrl.reporting.tables import Table, as_csv
 
 ESCAPE = "\x1b[2K\x1b]0;title\x07\u202e"

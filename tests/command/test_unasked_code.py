@@ -13,7 +13,7 @@ import torch
 from commands import COMMAND, untraced
 from processes import scrl
 
-from scrl.data.checkpoint_file import write_sums
+from scrl.files.checkpoint_file import write_sums
 from scrl.policy.model_paths import model_folder
 from scrl.user_code import import_user_module, importable_from_here
 

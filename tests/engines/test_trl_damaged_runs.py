@@ -8,8 +8,8 @@ import pytest
 import torch
 from listeners import Listener
 
-from scrl.data.checkpoint_file import write_sums
 from scrl.errors import InputError
+from scrl.files.checkpoint_file import write_sums
 
 pytest.importorskip("trl")
 from trl_runs import left_behind, small

@@ -1,4 +1,4 @@
-"""The same groups through TRL and through the embedded engine; whole runs on TRL, in one process and in two."""
+"""The same groups through TRL and through the local engine; whole runs on TRL, in one process and in two."""
 
 import json
 from pathlib import Path
@@ -13,8 +13,8 @@ from packaging.version import Version
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import credit_rule
 from scrl.data.prompts import PromptSettings, prompt_tokens
-from scrl.data.run_state import ENGINE_STATE, guard_stop_of
 from scrl.errors import ConfigError, InputError, TrainingError
+from scrl.files.run_state import ENGINE_STATE, guard_stop_of
 from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, OptimizerSettings
@@ -35,9 +35,9 @@ from trl_runs import (
     N,
     check_run,
     command,
-    embedded_credit,
     left_behind,
     lines,
+    local_credit,
     scores_of,
     small,
     through_trl,
@@ -71,7 +71,7 @@ def language_model():
 
 @pytest.fixture(scope="module")
 def groups(language_model):
-    """Drawn by the embedded engine's sampler, with its log-probabilities and entropies."""
+    """Drawn by the local engine's sampler, with its log-probabilities and entropies."""
     tokenizer = language_model.tokenizer
     prompts = [Prompt(question.id, prompt_tokens(question, tokenizer, PROMPT)) for question in QUESTIONS]
     sampling = SamplingSettings(temperature=TEMPERATURE, max_tokens=MAX_TOKENS)
@@ -83,12 +83,12 @@ def groups(language_model):
 
 @pytest.mark.parametrize("preset", ["paper", "official"])
 @pytest.mark.parametrize("method", [name for name in METHODS if is_expressible(name)])
-def test_labels_rewards_and_advantages_are_those_of_the_embedded_engine(
+def test_labels_rewards_and_advantages_are_those_of_the_local_engine(
     method, preset, language_model, groups, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("scrl.engines.trl.rollouts.score_rows", scores_of(groups))
     rule = credit_rule(method, preset=preset, num_trained=M, seed=5, max_tokens=MAX_TOKENS)
-    wanted_B = embedded_credit(rule, groups)
+    wanted_B = local_credit(rule, groups)
     [groups_B], batch, _ = through_trl(language_model, groups, rule, tmp_path)
     assert [len(credit.tally.keys_K) > 1 for credit in wanted_B] == [True, True]  # something to tell apart
     for place, (group, wanted) in enumerate(zip(groups_B, wanted_B, strict=True)):
@@ -130,7 +130,7 @@ LOSSES = {name: {"loss_variant": name} for name in LOSS_VARIANTS} | {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_the_gradient_is_that_of_the_embedded_engine(name, groups, tmp_path, monkeypatch):
+def test_the_gradient_is_that_of_the_local_engine(name, groups, tmp_path, monkeypatch):
     monkeypatch.setattr("scrl.engines.trl.rollouts.score_rows", scores_of(groups))
     config = small(*(f"{key}={value}" for key, value in LOSSES[name].items()), f"sampling.temperature={TEMPERATURE}")
     language_model = load_model("embedded", CPU)
@@ -154,7 +154,7 @@ def test_the_gradient_is_that_of_the_embedded_engine(name, groups, tmp_path, mon
     found.backward()
     of_trl = torch.cat([weight.grad.flatten() for weight in language_model.model.parameters()])
     language_model.model.zero_grad()
-    credit_B = embedded_credit(rule, groups)
+    credit_B = local_credit(rule, groups)
     measured = total(policy.gradient(policy.rows(list(zip(groups, credit_B, strict=True)))))
     ours = torch.cat([weight.grad.flatten() for weight in language_model.model.parameters()])
     assert measured.clipped > 0

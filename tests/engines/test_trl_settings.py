@@ -82,7 +82,7 @@ def test_a_setting_is_translated(change):
 
 @pytest.mark.parametrize("change", REFUSED)
 def test_a_setting_is_refused(change):
-    with pytest.raises(ConfigError, match=f"^{change.partition('.')[0]}.*engine: embedded"):
+    with pytest.raises(ConfigError, match=f"^{change.partition('.')[0]}.*engine: local"):
         check_config(config(change))
 
 
@@ -150,15 +150,20 @@ def test_options_of_trl_lie_on_top():
         with_options({"beta": 0.0}, {"beta": 0.1}, ["beta"])
 
 
-def test_the_embedded_engine_has_no_options():
+def test_the_local_engine_has_no_options():
     with pytest.raises(ConfigError, match="engine_options"):
-        config("engine=embedded", "engine_options.use_vllm=true")
+        config("engine=local", "engine_options.use_vllm=true")
 
 
-def test_the_embedded_engine_is_one_process(monkeypatch):
+def test_a_file_that_still_says_embedded_is_told_the_engines_name():
+    with pytest.raises(ConfigError, match=r"^engine: .*local"):
+        config("engine=embedded")
+
+
+def test_the_local_engine_is_one_process(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="engine: trl"):
-        check_engine(config("engine=embedded"))
+        check_engine(config("engine=local"))
 
 
 def test_verl_does_not_start_from_an_adapter(tmp_path):

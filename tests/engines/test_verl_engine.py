@@ -76,8 +76,8 @@ def rows_left(queue):
     return len((queue.kv_list("train") or {}).get("train", {}))
 
 
-def embedded_credit(folder, config, entropies, texts=TEXTS, *, step=1, last_votes=None):
-    """The groups of a step, and what the embedded engine makes of them; entropies are those that verl has measured.
+def local_credit(folder, config, entropies, texts=TEXTS, *, step=1, last_votes=None):
+    """The groups of a step, and what the local engine makes of them; entropies are those that verl has measured.
 
     They equal those of transformers to 1e-5; but where entropies alone tell completions apart, advantages magnify that.
     """
@@ -102,14 +102,14 @@ METHODS = [
 
 
 @pytest.mark.parametrize("changes", METHODS, ids=lambda changes: " ".join(map(str, changes.values())))
-def test_the_update_is_given_the_credit_of_the_embedded_engine(queue, model, changes, monkeypatch):
+def test_the_update_is_given_the_credit_of_the_local_engine(queue, model, changes, monkeypatch):
     monkeypatch.setattr("scrl.credit.elsewhere.MIN_OTHERS", 1)  # of the two questions here, one is the other
     config = verl_config(model, **changes)
     workers = open_workers(config, model)
     trainer = open_trainer(config, workers, model)
     batch, metrics = take_step(trainer)
     ours = run_config(model, **changes)
-    sampled_B, credit_B = embedded_credit(model, ours, workers.entropies)
+    sampled_B, credit_B = local_credit(model, ours, workers.entropies)
 
     [seen] = workers.seen
     trained = {f"s1u{n}_{row}_0" for n, credit in enumerate(credit_B) for row in credit.trained}
@@ -167,10 +167,10 @@ def test_a_resumed_run_knows_the_votes_of_earlier_steps(queue, model, tmp_path, 
         queue.kv_clear(keys=batch.keys, partition_id="train")
         trainer._save_checkpoint()
     ours = run_config(model, method="contrast")
-    _, first_B = embedded_credit(model, ours, workers.entropies)
+    _, first_B = local_credit(model, ours, workers.entropies)
     votes = LastVotes().after((f"q{n}", credit.tally) for n, credit in enumerate(first_B))
-    _, [credit] = embedded_credit(model, ours, workers.entropies, TEXTS[:1], step=2, last_votes=votes)
-    _, [alone] = embedded_credit(model, ours, workers.entropies, TEXTS[:1], step=2)
+    _, [credit] = local_credit(model, ours, workers.entropies, TEXTS[:1], step=2, last_votes=votes)
+    _, [alone] = local_credit(model, ours, workers.entropies, TEXTS[:1], step=2)
     assert not np.allclose(credit.rewards, alone.rewards, atol=1e-3)
     for row in credit.trained:
         assert workers.seen[1]["scores"][f"s2u0_{row}_0"] == pytest.approx(credit.rewards[row], abs=1e-6)

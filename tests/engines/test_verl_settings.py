@@ -16,7 +16,7 @@ from scrl.engines.verl.run import link_last, move_log, resume, write_metrics
 from scrl.engines.verl.score import compute_score
 from scrl.engines.verl.settings import (
     CREDIT_SETTINGS,
-    Job,
+    RunFacts,
     check_options,
     read_settings,
     unknown_options,
@@ -26,7 +26,7 @@ from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.settings import merged
 from scrl.training.run_folder import RunFolder
 
-JOB = Job("/runs/001", questions=30, prompt_tokens=200)
+FACTS = RunFacts("/runs/001", questions=30, prompt_tokens=200)
 DEFAULTS = {
     "algorithm": {"norm_adv_by_std_in_grpo": True, "use_kl_in_reward": False},
     "actor_rollout_ref": {"rollout": {"response_length": 64, "do_sample": True}},
@@ -53,7 +53,7 @@ def back(settings):
 )  # fmt: skip
 def test_credit_survives_the_way_to_verl_and_back(changes):
     ours = config(**changes)
-    read = back(verl_settings(ours, JOB))
+    read = back(verl_settings(ours, FACTS))
     names = (*CREDIT_SETTINGS, "trained")
     assert [getattr(read, name) for name in names] == [getattr(ours, name) for name in names]
     assert read.rule().settings == ours.rule().settings
@@ -75,7 +75,7 @@ def test_every_setting_of_the_loss_and_the_optimizer_has_its_place():
             nodes=2,
             gpus=8,
         ),
-        JOB,
+        FACTS,
     )  # fmt: skip
     actor, rollout = settings["actor_rollout_ref"]["actor"], settings["actor_rollout_ref"]["rollout"]
     places = {
@@ -97,19 +97,19 @@ def test_every_setting_of_the_loss_and_the_optimizer_has_its_place():
 
 
 def test_without_gold_verl_does_not_validate_and_without_a_dual_clip_none_binds():
-    assert verl_settings(config(), JOB)["actor_rollout_ref"]["actor"]["clip_ratio_c"] >= 1e6
-    trainer = verl_settings(config(), JOB._replace(has_gold=False))["trainer"]
+    assert verl_settings(config(), FACTS)["actor_rollout_ref"]["actor"]["clip_ratio_c"] >= 1e6
+    trainer = verl_settings(config(), FACTS._replace(has_gold=False))["trainer"]
     assert (trainer["val_before_train"], trainer["test_freq"]) == (False, -1)
 
 
 def test_options_of_verl_lie_on_top_but_not_on_settings_of_ours():
     options = {"actor_rollout_ref": {"rollout": {"tensor_model_parallel_size": 4, "gpu_memory_utilization": 0.8}}}
-    rollout = verl_settings(config(engine_options=options), JOB)["actor_rollout_ref"]["rollout"]
+    rollout = verl_settings(config(engine_options=options), FACTS)["actor_rollout_ref"]["rollout"]
     assert (rollout["tensor_model_parallel_size"], rollout["gpu_memory_utilization"], rollout["n"]) == (4, 0.8, 16)
-    assert verl_settings(config(), JOB)["actor_rollout_ref"]["rollout"]["tensor_model_parallel_size"] == 1
+    assert verl_settings(config(), FACTS)["actor_rollout_ref"]["rollout"]["tensor_model_parallel_size"] == 1
     ours = {"actor_rollout_ref": {"rollout": {"n": 4}}}
     with pytest.raises(ConfigError, match=r"engine_options\.actor_rollout_ref\.rollout\.n"):
-        verl_settings(config(engine_options=ours), JOB)
+        verl_settings(config(engine_options=ours), FACTS)
 
 
 def test_options_that_verl_does_not_have_are_found():
@@ -134,10 +134,10 @@ def test_options_that_verl_does_not_have_are_found():
 
 
 def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():
-    longest = JOB.prompt_tokens + config().sampling.max_tokens
+    longest = FACTS.prompt_tokens + config().sampling.max_tokens
 
     def most(**compute):
-        return verl_settings(config(compute=compute), JOB)["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"]
+        return verl_settings(config(compute=compute), FACTS)["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"]
 
     assert most() == 16 * longest
     assert most(micro_batch=1) == longest
@@ -162,7 +162,7 @@ def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():
 )
 def test_what_verl_cannot_do_is_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
-        verl_settings(config(**changes), JOB)
+        verl_settings(config(**changes), FACTS)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_what_verl_cannot_do_is_refused(changes, message):
 )
 def test_what_verl_would_pass_over_is_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
-        back(merged(verl_settings(config(), JOB), changes))
+        back(merged(verl_settings(config(), FACTS), changes))
 
 
 @pytest.mark.parametrize(("trl", "clashes"), [("1.16.0", True), ("0.20.0", False), (None, False)])

@@ -1,4 +1,4 @@
-"""TRL's trainer around small groups and small runs, and what the embedded engine would have made of them."""
+"""TRL's trainer around small groups and small runs, and what the local engine would have made of them."""
 
 import json
 import os
@@ -99,8 +99,8 @@ def words(settings):
     return [f"--{setting}" for setting in settings]
 
 
-def embedded_credit(rule, groups, last_votes=None):
-    """What the embedded engine makes of the groups of a step."""
+def local_credit(rule, groups, last_votes=None):
+    """What the local engine makes of the groups of a step."""
     crediting = Crediting(rule, last_votes=last_votes or LastVotes())
     return [group.credit for group in crediting.credit(groups)]
 
@@ -152,8 +152,8 @@ def check_run(out, config):
             Sampled(question, np.zeros(1), tuple(map(sample_of, lines_G)), step)
             for question, lines_G in zip(stream.batch(step), lines_B, strict=True)
         ]
-        credit_B = embedded_credit(rule, sampled_B, last_votes)
-        pairs = zip(credit_B, embedded_credit(rule, sampled_B), strict=True)
+        credit_B = local_credit(rule, sampled_B, last_votes)
+        pairs = zip(credit_B, local_credit(rule, sampled_B), strict=True)
         is_compared |= any(not np.array_equal(credit.rewards, alone.rewards) for credit, alone in pairs)
         for lines_G, credit in zip(lines_B, credit_B, strict=True):
             assert [line["sample"] for line in lines_G] == list(range(config.completions))

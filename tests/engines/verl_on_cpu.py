@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from scrl.config import build_config
-from scrl.engines.verl.settings import Job, verl_settings
+from scrl.engines.verl.settings import RunFacts, verl_settings
 from scrl.records import Question, Sample, Sampled
 
 PROMPTS = ("two and three? ", "what is it? ")
@@ -256,8 +256,8 @@ def run_config(folder, **changes):
 
 
 def verl_config(folder, **changes):
-    job = Job(str(folder), questions=2, prompt_tokens=20)
-    return compose(verl_settings(run_config(folder, **changes), job))
+    facts = RunFacts(str(folder), questions=2, prompt_tokens=20)
+    return compose(verl_settings(run_config(folder, **changes), facts))
 
 
 def open_workers(config, folder):
@@ -291,7 +291,7 @@ def take_step(trainer, texts=TEXTS, *, step=1, extra=True):
 
 @torch.no_grad()
 def sampled_by_transformers(folder, question, prompt, texts, step):
-    """The same completions with log π and H of each token by transformers: the embedded engine's view."""
+    """The same completions with log π and H of each token by transformers: the local engine's view."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)

@@ -6,11 +6,11 @@ import os
 import pytest
 from line_files import read_lines, write_lines
 
-from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation import benchmark_run
 from scrl.evaluation.benchmark_run import load_benchmarks, measure
 from scrl.evaluation.settings import build_settings, read_settings
+from scrl.files.whole_files import write_whole
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 STREAM = "arithmetic:easy:train:5"

@@ -70,7 +70,7 @@ def prompts(*lengths, words=WORDS):
 
 def sampler_of(model, max_rows=256, record=()):
     notes = []
-    sampler = LocalSampler(model, Silent(), max_rows=max_rows, record=record, on_fewer=notes.append)
+    sampler = LocalSampler(model, Silent(), max_rows=max_rows, record=record, on_note=notes.append)
     assert sampler.note is None
     assert sampler._engine is not None
     sampler.notes = notes  # type: ignore[attr-defined]

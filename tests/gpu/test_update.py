@@ -2,23 +2,31 @@
 
 import math
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from scrl.policy import fused_layers, packing
-from scrl.policy.adamw import MasterAdamW
 from scrl.policy.batching import TrainingRow, num_tokens
-from scrl.policy.low_memory_adamw import LowMemoryAdamW
-from scrl.policy.model import LanguageModel
-from scrl.policy.optimizer_choice import open_optimizer
+from scrl.policy.model import LanguageModel, add_adapter
+from scrl.policy.optimizer import LowMemoryAdamW, MasterAdamW, open_optimizer
 from scrl.policy.packing import Packing, attend_within_rows, why_not_packed
 from scrl.policy.policy import Policy
 from scrl.policy.scoring import body_and_head
-from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
+from scrl.policy.settings import ComputeSettings, LoraSettings, LossSettings, OptimizerSettings
 from scrl.policy.token_scores import is_fused, token_scores
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
@@ -250,11 +258,62 @@ def test_bf16_log_probabilities_are_near_those_of_fp32():
         assert float((found - wanted).abs().mean()) < 0.02
 
 
-# Fused layers
+# Liger's layers
+
+
+@pytest.fixture
+def liger():
+    pytest.importorskip("liger_kernel")
+
+
+FAMILIES = {
+    "llama": (LlamaForCausalLM, LlamaConfig, {"mlp_bias": True}),
+    "mistral": (MistralForCausalLM, MistralConfig, {"sliding_window": None}),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config, {}),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"head_dim": 16}),
+}
+SHAPE = {
+    "vocab_size": 40, "hidden_size": 48, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "initializer_range": 0.1, "pad_token_id": 0, "eos_token_id": 1,
+}  # fmt: skip
+
+
+def random_family(name, has_adapter):
+    kind, config, more = FAMILIES[name]
+    torch.manual_seed(0)
+    model = kind(config(**SHAPE, **more))
+    if has_adapter:
+        model = add_adapter(model, LoraSettings(rank=2))
+    for weight in model.parameters():
+        nn.init.normal_(weight, std=0.3)
+    return model.to(CUDA)
+
+
+def logits_and_gradients(model):
+    model.zero_grad()
+    logits = model(input_ids=torch.arange(2, 16, device=CUDA).view(2, 7), use_cache=False).logits
+    logits.log_softmax(-1)[..., 3].sum().backward()
+    return [logits.detach(), *(weight.grad.clone() for weight in model.parameters() if weight.grad is not None)]
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+@pytest.mark.parametrize("has_adapter", [False, True])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_model_with_fused_layers_is_the_same_and_so_is_its_copy(liger, name, has_adapter, is_checkpointed):
+    model = random_family(name, has_adapter)
+    if is_checkpointed:
+        model.train()
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.enable_input_require_grads()
+    wanted = logits_and_gradients(model)
+    assert fused_layers.fuse_layers(model) is None
+    for fused in (model, deepcopy(model)):
+        for found, other in zip(logits_and_gradients(fused), wanted, strict=True):
+            assert distance(found, other) < 1e-4
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
-def test_bf16_gradients_with_fused_layers_are_as_near_to_fp32_as_without(is_packed):
+def test_bf16_gradients_with_fused_layers_are_as_near_to_fp32_as_without(liger, is_packed):
     models, rows = (random_model(), random_model()), random_rows()
     wanted = gradient(policy_of(exact_copy(models[0]), False, has_fused_layers=False), rows)
     fused, plain = policy_of(models[0], is_packed), policy_of(models[1], is_packed, has_fused_layers=False)
@@ -262,7 +321,7 @@ def test_bf16_gradients_with_fused_layers_are_as_near_to_fp32_as_without(is_pack
     assert 0 < distance(gradient(fused, rows), wanted) < 1.05 * distance(gradient(plain, rows), wanted) < 0.1
 
 
-def test_fp32_gradients_with_fused_layers_are_those_without():
+def test_fp32_gradients_with_fused_layers_are_those_without(liger):
     rows = random_rows()
     policies = [policy_of(random_model(torch.float32), False, has_fused_layers=each) for each in (True, False)]
     found, wanted = (gradient(policy, rows) for policy in policies)

@@ -9,7 +9,7 @@ import pytest
 from line_files import write_lines
 from processes import scrl
 
-from scrl.data.completion_files import ANY, Columns, open_completions
+from scrl.data.completion_files import ANY, CompletionColumns, open_completions
 from scrl.data.questions import COLUMN_NAMES
 from scrl.errors import DataError
 
@@ -134,7 +134,7 @@ def test_what_is_no_number_is_no_entropy(tmp_path, entropy):
 
 def test_columns_can_be_named(tmp_path):
     (tmp_path / "a.csv").write_text("frage,antwort,prompt,h\nx,\\boxed{1},z,0.5\n")
-    columns = Columns(completion="antwort", question="frage", entropy="h")
+    columns = CompletionColumns(completion="antwort", question="frage", entropy="h")
     _, (rollout,) = read(tmp_path / "a.csv", columns)
     assert (rollout.question_id, rollout.text, rollout.entropy) == ("a-0", "\\boxed{1}", 0.5)
     with pytest.raises(DataError, match=r"a\.csv:2.*'antword'"):
@@ -144,7 +144,7 @@ def test_columns_can_be_named(tmp_path):
 @pytest.mark.parametrize("name", [name for name in COLUMN_NAMES["gold_column"][0].split() if name != "final_answer"])
 def test_gold_has_the_names_it_has_in_question_files(tmp_path, name):
     (tmp_path / "a.csv").write_text(f"frage,antworttext,{name}\nx,\\boxed{{1}},1\n")
-    source = open_completions(tmp_path / "a.csv", Columns(completion="antworttext", question="frage"))
+    source = open_completions(tmp_path / "a.csv", CompletionColumns(completion="antworttext", question="frage"))
     assert [r.gold for r in source.rollouts()] == ["1"]
     assert f"gold: {name}" in source.note
 

@@ -24,11 +24,11 @@ from scrl.planning.memory import (
 )
 from scrl.planning.shapes import SHAPES, shape_of
 from scrl.policy.checkpoint import checkpoints_bytes
-from scrl.policy.fused_token_scores import CHUNK_ELEMENTS, block_rows
 from scrl.policy.model import load_model
-from scrl.policy.optimizer_choice import open_optimizer
+from scrl.policy.optimizer import open_optimizer
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
+from scrl.policy.token_scores import FUSED_CHUNK_ELEMENTS, block_rows
 
 SMALL = SHAPES["Qwen/Qwen2.5-3B"]
 W = 3_085_938_688
@@ -37,7 +37,7 @@ PAPER = Work(
     micro_batch=16, sampler_rows=512,
 )  # fmt: skip
 BENCHMARK = replace(PAPER, prompt=64, updates=1, state="bfloat16")
-OURS = Layout("embedded", "none", 1)
+OURS = Layout("local", "none", 1)
 H200 = 139 * GIB
 
 
@@ -116,7 +116,7 @@ def test_checkpoints_take_what_the_trainer_counts(is_renewed):
 
 def test_the_block_of_logits_that_is_counted_is_the_largest_there_is():
     for tokens in (1, 200, 3072, 3533, 49_152):
-        rows = min(tokens, block_rows(tokens, SMALL.vocabulary, CHUNK_ELEMENTS))
+        rows = min(tokens, block_rows(tokens, SMALL.vocabulary, FUSED_CHUNK_ELEMENTS))
         work = replace(PAPER, micro_batch=1, max_tokens=tokens, adapter_rank=16)
         assert 6 * rows * SMALL.vocabulary <= logit_bytes(SMALL, work, OURS)
         # the head's gradient is summed in float32, unless it is frozen
@@ -143,7 +143,7 @@ def test_a_start_model_is_held_for_kl_and_gradients_twice_by_ddp():
         assert (adapter["start model"], adapter["optimizer"]) == (0, 8 * 29_933_568 / layout.shards)
 
 
-@pytest.mark.parametrize(("engine", "stays"), [("trl", True), ("verl", False), ("embedded", False)])
+@pytest.mark.parametrize(("engine", "stays"), [("trl", True), ("verl", False), ("local", False)])
 def test_trl_alone_keeps_its_sampler_while_it_trains(engine, stays):
     by_name = {part.name: part for part in parts(SMALL, PAPER, Layout(engine, "none", 1), 4)}
     for part in (by_name["sampler's cache"], by_name["vLLM's weights"]):

@@ -58,10 +58,10 @@ def test_what_fits_is_within_the_memory_and_what_does_not_needs_more(gib):
 
 
 def test_micro_batches_are_halved_only_as_far_as_needed():
-    batches = {gib: options(gib)["embedded"].fit.work.micro_batch for gib in (80, 139, 400)}
+    batches = {gib: options(gib)["local"].fit.work.micro_batch for gib in (80, 139, 400)}
     # 16 W and overhead are 48.0 GiB, logits at most 4.2; the activations of a completion of 3,272 tokens 10.5
     assert batches == {80: 2, 139: 8, 400: 16}
-    assert [options(gib)["embedded"].fit.work.is_checkpointed for gib in (62, 63)] == [True, False]
+    assert [options(gib)["local"].fit.work.is_checkpointed for gib in (62, 63)] == [True, False]
 
 
 def test_as_many_gpus_share_a_sampler_as_its_completions_need():
@@ -77,18 +77,18 @@ def refusals(**changes):
 
 
 def test_engines_refuse_what_they_would_refuse():
-    assert refusals(gpus=8) == dict.fromkeys(("embedded", "trl, DDP", "trl, FSDP2", "verl, FSDP2"))
+    assert refusals(gpus=8) == dict.fromkeys(("local", "trl, DDP", "trl, FSDP2", "verl, FSDP2"))
     assert "30 questions" in refusals(gpus=8, questions="aime25")["trl, DDP"]
     assert refusals(gpus=8, questions="aime25", drop_last=True)["trl, DDP"] is None
     assert refusals(preset="official")["verl, FSDP2"]
     assert refusals(gpus=8, trained=12)["verl, FSDP2"]
     for changes in (
-        {"method": "etmr", "completions": 30},  # trees, and settings of the embedded engine
+        {"method": "etmr", "completions": 30},  # trees, and settings of the local engine
         {"optimizer": {"state": "bfloat16"}},
         {"compute": {"sampler": "vllm"}},
     ):
-        assert [name for name, why in refusals(gpus=8, **changes).items() if why is None] == ["embedded"], changes
-    assert "certainty" in refusals(method="intuitor", compute={"sampler": "vllm"})["embedded"]
+        assert [name for name, why in refusals(gpus=8, **changes).items() if why is None] == ["local"], changes
+    assert "certainty" in refusals(method="intuitor", compute={"sampler": "vllm"})["local"]
     # options of an engine leave no choice
     assert refusals(engine="verl", engine_options={"trainer": {"balance_batch": False}}) == {"verl, FSDP2": None}
 

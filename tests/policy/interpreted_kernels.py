@@ -5,14 +5,13 @@ import itertools
 import torch
 from torch import nn
 
-from scrl.policy import fused_token_scores, logit_kernels
-from scrl.policy.fused_token_scores import FusedTokenScores
-from scrl.policy.low_memory_adamw import LowMemoryAdamW
+from scrl.policy import logit_kernels
+from scrl.policy import token_scores as scores
+from scrl.policy.optimizer import LowMemoryAdamW
 from scrl.policy.settings import OptimizerSettings
-from scrl.policy.token_scores import token_scores
 
 logit_kernels.BLOCK = 64  # several blocks per row, the last of them short
-fused_token_scores.ROWS = 4
+scores.ROWS = 4
 
 
 def problem(dtype, has_bias, n=6, E=8, V=203):  # 6 tokens: a block of 4, and one of 2
@@ -31,13 +30,13 @@ def compare(dtype, has_bias, chosen, temperature=0.7):
     leaves, targets_n = problem(dtype, has_bias)
     exact = [leaf if leaf is None else leaf.detach().float().requires_grad_() for leaf in leaves]
     upstream = torch.randn(2, len(targets_n), generator=torch.Generator().manual_seed(1))
-    found = FusedTokenScores.apply(*leaves, targets_n, temperature, 1)
-    wanted = token_scores(exact[0], exact[1], targets_n, bias_V=exact[2], temperature=temperature)
+    found = scores.TokenScores.apply(*leaves, targets_n, temperature, 1, scores.KernelBlocks)
+    wanted = scores.token_scores(exact[0], exact[1], targets_n, bias_V=exact[2], temperature=temperature)
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == torch.float32
         torch.testing.assert_close(one, other, atol=3e-6, rtol=1e-5)
-    for scores in (found, wanted):
-        sum((scores[k] * upstream[k]).sum() for k in chosen).backward()
+    for both in (found, wanted):
+        sum((both[k] * upstream[k]).sum() for k in chosen).backward()
     for leaf, other in zip(leaves, exact, strict=True):
         if leaf is not None:
             distance = float((leaf.grad.float() - other.grad).norm() / other.grad.norm())

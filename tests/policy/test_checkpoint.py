@@ -9,8 +9,7 @@ from updates import CPU, make_policy
 
 from scrl.errors import InputError
 from scrl.policy.checkpoint import bytes_per_weight, checkpoint_bytes, checkpoints_bytes, write_optimizer, write_weights
-from scrl.policy.model import load_model
-from scrl.policy.savable import check_savable
+from scrl.policy.model import check_savable, load_model
 from scrl.policy.settings import ComputeSettings
 
 

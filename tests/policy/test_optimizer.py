@@ -11,16 +11,16 @@ from torch import nn
 from updates import credit_of, draw_group, make_policy, small_model, weights_of
 
 from scrl.errors import InputError
-from scrl.policy import low_memory_adamw
-from scrl.policy.adamw import MasterAdamW
-from scrl.policy.low_memory_adamw import (
+from scrl.policy import optimizer as optimizers
+from scrl.policy.optimizer import (
     LowMemoryAdamW,
+    MasterAdamW,
     join_halves,
+    learning_rate_factor,
+    open_optimizer,
     round_stochastically,
     split_halves,
 )
-from scrl.policy.optimizer import learning_rate_factor
-from scrl.policy.optimizer_choice import open_optimizer
 from scrl.policy.settings import OptimizerSettings
 
 EVERY = [(True, "float32"), (False, "float32"), (True, "bfloat16"), (False, "bfloat16")]
@@ -294,7 +294,7 @@ def test_a_checkpoint_of_float32_weights_does_not_become_one_of_bfloat16_ones(ha
 @pytest.mark.parametrize("passes", [1, 3])
 @pytest.mark.parametrize("chunk", [2**25, 7])
 def test_split_masters_move_as_separate_ones_do(monkeypatch, passes, chunk):
-    monkeypatch.setattr(low_memory_adamw, "CHUNK", chunk)
+    monkeypatch.setattr(optimizers, "CHUNK", chunk)
     lean_model, model = layers(), layers()
     lean, plain = open_lean(lean_model), open_lean(model, has_adapter=True)
     for number in range(6):

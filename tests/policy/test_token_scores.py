@@ -12,8 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scrl.policy.fused_token_scores import ROWS, block_rows
-from scrl.policy.token_scores import logit_scores, token_scores
+from scrl.policy.token_scores import ROWS, block_rows, logit_scores, token_scores
 
 N, E, V = 13, 7, 11
 

@@ -6,9 +6,9 @@ import io
 import pytest
 from run_files import CONFIG, evaluation_line
 
-from scrl.data.checkpoint_file import write_sums
 from scrl.errors import DataError, InputError
 from scrl.evaluation.statistics import Difference
+from scrl.files.checkpoint_file import write_sums
 from scrl.reporting.evaluations import read_place
 from scrl.reporting.result_rows import group_by_seed, result_rows, result_table
 from scrl.reporting.tables import Share, Table, as_csv, as_latex, as_markdown, cell_text, latex_escape

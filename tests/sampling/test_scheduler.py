@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from scrl.sampling.gpu.cuda_graphs import bucket_rows, step_size
 from scrl.sampling.gpu.fused_weights import Shape
 from scrl.sampling.gpu.graph_engine import reads_alone
-from scrl.sampling.gpu.kv_cache import (
-    CacheSize,
+from scrl.sampling.gpu.scheduler import ENOUGH_LENGTHS, Prefix, Row, Scheduler, max_pages, min_pages
+from scrl.sampling.gpu.step_memory import (
+    MemorySize,
     affordable_pages,
     prompt_teams,
 )
-from scrl.sampling.gpu.scheduler import ENOUGH_LENGTHS, Prefix, Row, Scheduler, max_pages, min_pages
 
 
 def prefix(length, table_row=-1):
@@ -105,7 +105,7 @@ def test_a_team_has_one_prompt():
 
 def test_pages_are_planned_from_free_memory():
     shape = Shape(36, 32, 8, 128, 2560, 9728, 151_936, 128**-0.5, 1e-6)  # Qwen3-4B: 144 KiB per token
-    size = CacheSize(slots=64, pages=0, page_size=256, completions=512, max_tokens=10_240, prompt_tokens=512)
+    size = MemorySize(slots=64, pages=0, page_size=256, completions=512, max_tokens=10_240, prompt_tokens=512)
     gib = 2**30
     pages = affordable_pages(120 * gib, 140 * gib, shape, size, 2)
     # 36 MiB per page; about 10 GiB are left to steps, prompts, completions and others

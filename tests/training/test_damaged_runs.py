@@ -12,10 +12,10 @@ from line_files import read_lines
 from runs import differences, do, go_on, no_reports, small, stop_after_a_step
 from safetensors.torch import load_file, save_file
 
-from scrl.data.checkpoint_file import write_sums
-from scrl.data.whole_files import whole_file, write_whole
 from scrl.errors import InputError, TrainingError
 from scrl.evaluation.settings import build_settings, read_settings
+from scrl.files.checkpoint_file import write_sums
+from scrl.files.whole_files import whole_file, write_whole
 from scrl.policy.model import load_model
 from scrl.policy.settings import ComputeSettings
 from scrl.reporting.evaluations import best_step_of

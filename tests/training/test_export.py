@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from scrl.api import sample
 from scrl.cli.main import main
-from scrl.data.checkpoint_file import write_sums
 from scrl.data.prompts import HELPFUL_SYSTEM, PromptSettings, prompt_tokens
+from scrl.files.checkpoint_file import write_sums
 from scrl.policy.model import load_model
 from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ComputeSettings

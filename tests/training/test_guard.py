@@ -9,7 +9,7 @@ from runs import SMALL, any_entropy_is_low, do, metrics, no_reports, state_of
 from scrl.api import TrainingResult
 from scrl.cli.main import main
 from scrl.config import GuardSettings
-from scrl.data.run_state import Standing, standing_of
+from scrl.files.run_state import Standing, standing_of
 from scrl.training.guard import WATCHED, alarms, new_alarms
 
 HEALTHY = {

@@ -306,7 +306,7 @@ def as_on_a_gpu(monkeypatch):
 
     def noted(self, *given, **named):
         results = write(self, *given, **named)
-        caches.append(self._cache)
+        caches.append(self._memory)
         return results
 
     def switch_on():

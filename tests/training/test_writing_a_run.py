@@ -6,8 +6,8 @@ import pytest
 from listeners import Listener
 from runs import small
 
-from scrl.data.run_state import Standing
 from scrl.errors import InputError, TrainingError
+from scrl.files.run_state import Standing
 from scrl.training.loop import resume
 from scrl.training.model_card import model_card
 from scrl.training.run_folder import FILES, RunFolder, environment

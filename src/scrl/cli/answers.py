@@ -18,9 +18,6 @@ from scrl.answers.values import Form
 from scrl.cli.evaluate import given_settings, measure_and_show, measurement_settings
 from scrl.cli.settings import Words
 from scrl.cli.terminal import plain_console, say
-from scrl.data.folders import new_run_folder
-from scrl.data.printable import csv_cell
-from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
 from scrl.evaluation.answer_sheet import (
     AnswerRow,
@@ -34,6 +31,9 @@ from scrl.evaluation.answer_sheet import (
     write_answers,
 )
 from scrl.evaluation.trust import Choice
+from scrl.files.folders import new_run_folder
+from scrl.files.printable import csv_cell
+from scrl.files.whole_files import write_whole
 from scrl.reporting.evaluations import Evaluation, Place, read_place
 from scrl.reporting.tables import Table, as_terminal
 from scrl.setting_names import as_option, first_leaf

@@ -13,7 +13,7 @@ from rich.text import Text
 from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, check_outputs
 from scrl.cli.terminal import plain_console
 from scrl.credit.rule import credit_rule
-from scrl.data.whole_files import write_whole
+from scrl.files.whole_files import write_whole
 from scrl.lab.audit import AUDITED, audit_file
 from scrl.lab.stored_groups import several_golds_note
 from scrl.reporting.tables import Cell, Table, as_terminal

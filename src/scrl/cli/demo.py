@@ -14,8 +14,8 @@ from cyclopts import Parameter
 from scrl.cli.progress import show_progress
 from scrl.cli.terminal import plain_console
 from scrl.config import RunConfig
-from scrl.data.folders import folder_to_resume, new_run_folder
 from scrl.errors import ConfigError
+from scrl.files.folders import folder_to_resume, new_run_folder
 from scrl.recipes import demo as recipe
 from scrl.recipes.demo import METHODS, SEED, STEPS, Outcome
 from scrl.reporting.tables import as_terminal

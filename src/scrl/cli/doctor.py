@@ -17,6 +17,7 @@ OPTIONAL = {
     "pyarrow": "questions from .parquet files: pip install pyarrow",
     "tensorboard": "tensorboard logs: pip install 'scrl[trackers]'",
     "triton": "the fast sampler on an NVIDIA GPU: comes with torch's CUDA builds",
+    "liger_kernel": "faster updates on an NVIDIA GPU: pip install 'scrl[gpu]'",
 }
 PINNED = {
     "vllm": "compute.sampler: vllm",

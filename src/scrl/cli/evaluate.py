@@ -15,9 +15,9 @@ from rich.text import Text
 from scrl.cli.progress import PlainProgress, resumable
 from scrl.cli.settings import Words, settings_in
 from scrl.cli.terminal import plain_console, say
-from scrl.data.folders import folder_to_resume, new_run_folder
 from scrl.errors import ConfigError
 from scrl.evaluation.settings import NAMES, MeasurementSettings, build_settings, read_settings
+from scrl.files.folders import folder_to_resume, new_run_folder
 from scrl.reporting.evaluations import metrics_of
 from scrl.reporting.result_rows import score
 from scrl.reporting.tables import Cell, Share, Table, as_terminal, is_too_wide

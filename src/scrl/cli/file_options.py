@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
-from scrl.data.completion_files import ROLLOUTS, Columns, CompletionFile, open_completions
+from scrl.data.completion_files import ROLLOUTS, CompletionColumns, CompletionFile, open_completions
 from scrl.errors import ConfigError, InputError
 
 ESTIMATED = "Entropies are estimates from log-probabilities: a gate or a term built on them is one too."
@@ -57,9 +57,9 @@ class FileOptions:
         return {"reader": self.reader, "significant_digits": self.significant_digits}
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> CompletionColumns:
         names = (self.completion_column, self.question_column, self.id_column, self.gold_column, self.entropy_column)
-        return Columns(*names)
+        return CompletionColumns(*names)
 
     def open(self, path: Path, label_votes: Path | None = None) -> CompletionFile:
         """Read the file; if its format is not our own, say on stderr what it was taken for.

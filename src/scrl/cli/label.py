@@ -23,8 +23,8 @@ from scrl.cli.terminal import plain_console
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.methods import METHODS, find_method
 from scrl.credit.rule import CreditRule, credit_rule
-from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError
+from scrl.files.whole_files import write_whole
 from scrl.lab.label import label_file
 from scrl.lab.stored_groups import several_golds_note
 from scrl.reporting.tables import Cell, Table, as_terminal

@@ -11,8 +11,8 @@ from scrl.cli.settings import Words
 from scrl.cli.terminal import plain_console
 from scrl.cli.train import file_and_overrides, run_config, show_plan
 from scrl.config import RunConfig
-from scrl.data.folders import refuse_existing
 from scrl.errors import ConfigError, ScrlError
+from scrl.files.folders import refuse_existing
 from scrl.recipes.catalogue import config_of, find
 
 FOR_A_GPU = ". For a GPU, with activations: --gpus 1 --gpu-memory 24"

@@ -9,8 +9,8 @@ from typing import Literal
 from scrl.cli.file_options import DEFAULTS, AsOptions, check_outputs
 from scrl.cli.terminal import print_text
 from scrl.credit.rule import credit_rule
-from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
+from scrl.files.whole_files import write_whole
 from scrl.reporting.evaluations import read_place
 from scrl.reporting.result_rows import result_rows, result_table
 from scrl.reporting.sources import is_run_folder

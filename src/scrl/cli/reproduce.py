@@ -17,9 +17,9 @@ from scrl.cli.progress import resumable, show_progress
 from scrl.cli.settings import Words, split_words, switches_of
 from scrl.cli.terminal import plain_console, say
 from scrl.config import RunConfig, given_settings
-from scrl.data.folders import folder_to_resume, new_run_folder
-from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError
+from scrl.files.folders import folder_to_resume, new_run_folder
+from scrl.files.whole_files import write_whole
 from scrl.recipes.catalogue import Experiment, find
 from scrl.recipes.jobs import Job, jobs, select, with_controls, with_voting
 from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, PaperTable

@@ -13,8 +13,8 @@ from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, check_o
 from scrl.cli.terminal import plain_console
 from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
-from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError, did_you_mean
+from scrl.files.whole_files import write_whole
 from scrl.lab.stored_groups import StoredGroup, groups_for, lacking, several_golds, several_golds_note
 from scrl.lab.sweep import front, sweep_settings
 from scrl.reporting.tables import Table, as_csv, as_terminal, show_whole

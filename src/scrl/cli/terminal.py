@@ -8,7 +8,7 @@ import rich.text
 from rich.console import Console
 from rich.text import Text
 
-from scrl.data.printable import printable
+from scrl.files.printable import printable
 
 
 def make_rich_printable() -> None:

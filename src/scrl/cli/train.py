@@ -17,10 +17,10 @@ from scrl.cli.settings import Words, split_words, switches_of
 from scrl.cli.terminal import plain_console, say
 from scrl.config import RunConfig, read_config
 from scrl.credit.methods import METHODS
-from scrl.data.folders import folder_to_resume, is_first_process, refuse_existing, shared_run_folder
-from scrl.data.jsonl import read_json_lines
-from scrl.data.run_state import guard_stop_of
 from scrl.errors import CollapseError, ConfigError
+from scrl.files.folders import folder_to_resume, is_first_process, refuse_existing, shared_run_folder
+from scrl.files.jsonl import read_json_lines
+from scrl.files.run_state import guard_stop_of
 from scrl.reporting.evaluations import best_step_of
 from scrl.settings import changed_settings, setting_rows
 

@@ -1,1 +1,1 @@
-"""Files → questions and rollouts."""
+"""Questions, prompts and rollouts, and where they come from."""

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scrl.data.backslashes import with_backslashes
-from scrl.data.questions import Columns, LoadedQuestions, check_limit, limit_note, make_questions
-from scrl.data.tables import HubError, Row, Table, read_hub, read_jsonl
+from scrl.data.questions import LoadedQuestions, QuestionColumns, check_limit, limit_note, make_questions
+from scrl.data.tables import HubError, RawRow, RawTable, read_hub, read_jsonl
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.records import Question
 from scrl.seeds import generator_for
@@ -207,7 +207,7 @@ def _find_levels(source: BenchmarkSource, name: str, level_range: str) -> tuple[
     )
 
 
-def _read_folder(source: BenchmarkSource, folder: Path) -> tuple[Table, str]:
+def _read_folder(source: BenchmarkSource, folder: Path) -> tuple[RawTable, str]:
     """The rows of a benchmark's file, and where they are for error messages."""
     path = folder / f"{source.name}.jsonl"
     if not folder.is_dir():
@@ -217,10 +217,10 @@ def _read_folder(source: BenchmarkSource, folder: Path) -> tuple[Table, str]:
         reason = f"there is no such file; the benchmarks in that folder: {', '.join(others) or 'none'}"
         raise DataError(path, f"{reason}. {_how_to_get(source)}")
     table = read_jsonl(path)
-    return Table(table.rows, (f"Read from {path}.", *table.notes)), str(path)
+    return RawTable(table.rows, (f"Read from {path}.", *table.notes)), str(path)
 
 
-def _read_hub(source: BenchmarkSource) -> tuple[Table, str]:
+def _read_hub(source: BenchmarkSource) -> tuple[RawTable, str]:
     """Like `_read_folder`, but from the hub, with its rows in the form of the files."""
     try:
         table = read_hub(**source.hub._asdict())
@@ -237,7 +237,7 @@ def _read_hub(source: BenchmarkSource) -> tuple[Table, str]:
             raise row.error(str(error)) from error
         in_file_form = {name: fields[column] for name, column in columns.items() if column in fields}
         rows.append(row._replace(fields=in_file_form))
-    return Table(rows, table.notes), f"{source.hub.name}, revision {source.hub.revision}"
+    return RawTable(rows, table.notes), f"{source.hub.name}, revision {source.hub.revision}"
 
 
 def _how_to_get(source: BenchmarkSource) -> str:
@@ -251,10 +251,10 @@ def _how_to_get(source: BenchmarkSource) -> str:
     return ways + gate
 
 
-def _make_questions(source: BenchmarkSource, rows: Sequence[Row]) -> tuple[Question, ...]:
+def _make_questions(source: BenchmarkSource, rows: Sequence[RawRow]) -> tuple[Question, ...]:
     numbered = [row._replace(fields={"id": row.number} | row.fields) for row in rows]
     level = "level" if source.levels else None
-    questions = make_questions(numbered, Columns("question", "answer", "id", level), source.name)
+    questions = make_questions(numbered, QuestionColumns("question", "answer", "id", level), source.name)
     for row, question in zip(rows, questions, strict=True):
         if question.gold is None:
             raise row.error("field 'answer' is missing or empty: every question of a benchmark has a gold answer")

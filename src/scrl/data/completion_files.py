@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrl.data.jsonl import kind, read_json_lines
 from scrl.data.questions import COLUMN_NAMES
 from scrl.data.rollouts import SHAPE, Rollout, rollout_of
-from scrl.data.tables import Row, read_table
+from scrl.data.tables import RawRow, read_table
 from scrl.errors import DataError, did_you_mean
+from scrl.files.jsonl import kind, read_json_lines
 
 Fields = dict[str, Any]
 ESTIMATE = "entropy_is_estimate"
@@ -33,12 +33,12 @@ _NO_GOLD = ("final_answer", "label")
 _GOLD = (*(name for name in " ".join(COLUMN_NAMES["gold_column"]).split() if name not in _NO_GOLD), "gts")
 _FLAT = (_TEXT, _PROMPT, _ID, _GOLD, ("entropy",))
 _GROUPED = (_TEXTS, _PROMPT, _ID, _GOLD, ("entropies",))
-"""Well-known names of the columns, best first, in the order of `Columns`."""
+"""Well-known names of the columns, best first, in the order of `CompletionColumns`."""
 _TABLES = (".csv", ".tsv", ".json", ".parquet")
 """Suffixes that are read as tables; all others are read as one JSON object per line."""
 
 
-class Columns(NamedTuple):
+class CompletionColumns(NamedTuple):
     """Columns that the user named; None: found by name."""
 
     completion: str | None = None
@@ -48,38 +48,38 @@ class Columns(NamedTuple):
     entropy: str | None = None
 
 
-ANY = Columns()
+ANY = CompletionColumns()
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ToolFormat:
     """How one tool writes completions."""
 
     name: str
     fits: Callable[[Mapping[str, Any]], bool]
     """Whether a row looks like it."""
-    convert: Callable[[Fields, Columns], Iterator[Fields]]
+    convert: Callable[[Fields, CompletionColumns], Iterator[Fields]]
     """A row → its completions, with `prompt` for a question that has no id; ValueError where it cannot be read."""
 
 
 # One converter per layout
 
 
-def _rollout(row: Fields, columns: Columns) -> Iterator[Fields]:  # noqa: ARG001 - a layout's signature
+def _rollout(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:  # noqa: ARG001 - a layout's signature
     yield row | _estimated(row)
 
 
-def _trl(row: Fields, columns: Columns) -> Iterator[Fields]:
+def _trl(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:
     texts = {name: _message(row[name], name) for name in ("prompt", "completion")}
     yield texts | {"step": row["step"], "gold": row.get(columns.gold or _first_of(row, _GOLD) or "")}
 
 
-def _verl(row: Fields, columns: Columns) -> Iterator[Fields]:
+def _verl(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:
     gold = row.get(columns.gold or "gts")
     yield {"prompt": row["input"], "completion": row["output"], "step": row["step"], **_only(gold)}
 
 
-def _lm_eval(row: Fields, columns: Columns) -> Iterator[Fields]:
+def _lm_eval(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:
     """One line per document and filter; `resps` is the same for all filters, so only the first filter's are read."""
     doc = row["doc"] if isinstance(row["doc"], dict) else {}
     gold = doc.get(columns.gold) if columns.gold else row["target"]
@@ -87,7 +87,7 @@ def _lm_eval(row: Fields, columns: Columns) -> Iterator[Fields]:
         yield {"question_id": row["doc_id"], "sample": number, "completion": text, **_only(gold)}
 
 
-def _openai(row: Fields, columns: Columns) -> Iterator[Fields]:
+def _openai(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:
     """A line of a batch's output, or a bare response; each of its choices is a completion."""
     failed = row.get("error") or (row.get("response") or {}).get("status_code", 200) != 200
     body = row["response"].get("body") if row.get("response") else row
@@ -103,7 +103,7 @@ def _openai(row: Fields, columns: Columns) -> Iterator[Fields]:
         yield fields | _estimated({"logprobs": choice.get("logprobs")})
 
 
-def _grouped(row: Fields, columns: Columns) -> Iterator[Fields]:
+def _grouped(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:
     taken = _taken(row, columns, _GROUPED)
     name, entropies = taken.completion, row.get(taken.entropy or "")
     if name is None:
@@ -121,7 +121,7 @@ def _grouped(row: Fields, columns: Columns) -> Iterator[Fields]:
         yield fields
 
 
-def _flat(row: Fields, columns: Columns) -> Iterator[Fields]:
+def _flat(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:
     taken = _taken(row, columns, _FLAT)
     if taken.completion is None:
         raise ValueError(_no_completion(row))
@@ -130,13 +130,13 @@ def _flat(row: Fields, columns: Columns) -> Iterator[Fields]:
     yield fields | entropy | _estimated(entropy | {"logprobs": row.get("logprobs")})
 
 
-def _taken(row: Mapping[str, Any], columns: Columns, usual: Sequence[Sequence[str]]) -> Columns:
+def _taken(row: Mapping[str, Any], columns: CompletionColumns, usual: Sequence[Sequence[str]]) -> CompletionColumns:
     """Which column of a row is what: the one that the user named, else one with a usual name."""
     free = {name: value for name, value in row.items() if name not in columns}
-    return Columns(*(named or _first_of(free, names) for named, names in zip(columns, usual, strict=True)))
+    return CompletionColumns(*(named or _first_of(free, names) for named, names in zip(columns, usual, strict=True)))
 
 
-def _about_the_question(row: Fields, taken: Columns) -> Fields:
+def _about_the_question(row: Fields, taken: CompletionColumns) -> Fields:
     if taken.id is None and taken.question is None:
         raise ValueError(f"no column names the question; there are: {', '.join(row)}. Say which with --question-column")
     step = row.get("step") or 0
@@ -238,17 +238,17 @@ def _is_rollout(row: Mapping[str, Any]) -> bool:
     return "question_id" in row and ("completion" in row or ("answer" in row and not _has_list(row)))
 
 
-ROLLOUTS = Layout("rollouts", _is_rollout, _rollout)
-GROUPED = Layout("completions in lists, one per question", _has_list, _grouped)
-FLAT = Layout("one completion per row", lambda row: _first_of(row, _TEXT) is not None, _flat)
-LM_EVAL = Layout("lm-eval samples", _has("doc_id", "doc", "target", "resps"), _lm_eval)
-OPENAI = Layout("OpenAI responses", _has("choices"), _openai)
+ROLLOUTS = ToolFormat("rollouts", _is_rollout, _rollout)
+GROUPED = ToolFormat("completions in lists, one per question", _has_list, _grouped)
+FLAT = ToolFormat("one completion per row", lambda row: _first_of(row, _TEXT) is not None, _flat)
+LM_EVAL = ToolFormat("lm-eval samples", _has("doc_id", "doc", "target", "resps"), _lm_eval)
+OPENAI = ToolFormat("OpenAI responses", _has("choices"), _openai)
 LAYOUTS = (
     ROLLOUTS,
     LM_EVAL,
-    Layout("verl rollout dump", _has("input", "output", "gts", "score", "step"), _verl),
-    Layout("TRL completions", _has("step", "prompt", "completion", "advantage"), _trl),
-    Layout("OpenAI batch output", _has("custom_id", "response"), _openai),
+    ToolFormat("verl rollout dump", _has("input", "output", "gts", "score", "step"), _verl),
+    ToolFormat("TRL completions", _has("step", "prompt", "completion", "advantage"), _trl),
+    ToolFormat("OpenAI batch output", _has("custom_id", "response"), _openai),
     OPENAI,
     GROUPED,
     FLAT,
@@ -263,8 +263,8 @@ class CompletionFile:
     """A source of completions and how it is read."""
 
     path: Path
-    layout: Layout
-    columns: Columns = ANY
+    layout: ToolFormat
+    columns: CompletionColumns = ANY
     first: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """The first row of the file, as it stands there."""
     label_votes: CompletionFile | None = None
@@ -304,7 +304,7 @@ class CompletionFile:
                 raise row.error(reason) from error
 
 
-def open_completions(path: Path, columns: Columns = ANY) -> CompletionFile:
+def open_completions(path: Path, columns: CompletionColumns = ANY) -> CompletionFile:
     """Recognise the layout of a file or folder by the columns of its first row."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise DataError(path, "is not a regular file; it is read twice, so give a file on disk")
@@ -323,7 +323,7 @@ def open_completions(path: Path, columns: Columns = ANY) -> CompletionFile:
     return CompletionFile(path, FLAT if layout is ROLLOUTS and any(columns) else layout, columns, first.fields)
 
 
-def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[Row]:
+def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[RawRow]:
     """Rows of a file without lines are counted from 1 as if they were lines."""
     for file in _files(path):
         if file.suffix.lower() in _TABLES:
@@ -331,7 +331,7 @@ def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[Row]:
             yield from (row._replace(line=row.line or row.number + 1) for row in table.rows)
         else:
             lines = read_json_lines(file, hint=SHAPE, on_bytes=on_bytes)
-            yield from (Row(str(file), line.number - 1, line.number, line.fields) for line in lines)
+            yield from (RawRow(str(file), line.number - 1, line.number, line.fields) for line in lines)
 
 
 def _files(path: Path) -> list[Path]:

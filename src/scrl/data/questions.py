@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scrl.data.backslashes import lost_command
-from scrl.data.jsonl import kind
-from scrl.data.tables import LINES, SHAPE, Row, read_table
+from scrl.data.tables import LINES, SHAPE, RawRow, read_table
 from scrl.errors import ConfigError, DataError, did_you_mean
+from scrl.files.jsonl import kind
 from scrl.records import Question
 
 COLUMN_NAMES = {
@@ -46,7 +46,7 @@ class LoadedQuestions:
     """For the user: which column was taken as what, and what was skipped or left out."""
 
 
-class Columns(NamedTuple):
+class QuestionColumns(NamedTuple):
     """Which column is what; None if there is none."""
 
     question: str
@@ -89,10 +89,10 @@ def load_questions(
     return LoadedQuestions(questions, notes)
 
 
-def make_questions(rows: Sequence[Row], columns: Columns, stem: str) -> tuple[Question, ...]:
+def make_questions(rows: Sequence[RawRow], columns: QuestionColumns, stem: str) -> tuple[Question, ...]:
     """One question per row, with unique ids; without an id column they are numbered from `stem-0`."""
     questions = []
-    first: dict[str, Row] = {}
+    first: dict[str, RawRow] = {}
     for row in rows:
         question = Question(
             id=f"{stem}-{row.number}" if columns.id is None else _id(row, columns.id),
@@ -121,7 +121,7 @@ def limit_note(limit: int | None, taken: int) -> tuple[str, ...]:
 # Which column is what
 
 
-def _find_columns(rows: Sequence[Row], options: Sequence[str | None], may_lack: bool) -> Columns:
+def _find_columns(rows: Sequence[RawRow], options: Sequence[str | None], may_lack: bool) -> QuestionColumns:
     """`options` are the columns that the user named, in the order of COLUMN_NAMES."""
     source = rows[0].source
     names = list(dict.fromkeys(name for row in rows for name in row.fields))
@@ -141,7 +141,7 @@ def _find_columns(rows: Sequence[Row], options: Sequence[str | None], may_lack: 
             else "Say which one it is with question_column (--question-column)"
         )
         raise DataError(source, f"{reason} {fix}.")
-    return Columns(question, gold, id_)
+    return QuestionColumns(question, gold, id_)
 
 
 def _detect(source: str, option: str, names: Sequence[str], may_lack: bool) -> str | None:
@@ -159,14 +159,14 @@ def _detect(source: str, option: str, names: Sequence[str], may_lack: bool) -> s
 # One cell → text
 
 
-def _id(row: Row, column: str) -> str:
+def _id(row: RawRow, column: str) -> str:
     text = _text_or_number(row, column)
     if text is None:
         raise row.error(f"field {column!r} is empty. Give every question an id, or rename the column to number them.")
     return text
 
 
-def _question(row: Row, column: str) -> str:
+def _question(row: RawRow, column: str) -> str:
     if column not in row.fields:
         raise row.error(f"field {column!r} is missing; there is only: {', '.join(row.fields) or 'nothing'}")
     text = _message(row, column)
@@ -175,7 +175,7 @@ def _question(row: Row, column: str) -> str:
     return text
 
 
-def _message(row: Row, column: str) -> str | None:
+def _message(row: RawRow, column: str) -> str | None:
     """Text, or the last user message of a chat; None if empty."""
     text = row.fields.get(column)
     if isinstance(text, list):
@@ -192,7 +192,7 @@ def _message(row: Row, column: str) -> str | None:
     return _clean(row, column, text)
 
 
-def _system(row: Row, column: str) -> str | None:
+def _system(row: RawRow, column: str) -> str | None:
     """The system message of a chat, if it has one."""
     messages = row.fields[column]
     texts = [m["content"] for m in messages if m["role"] == "system"] if isinstance(messages, list) else []
@@ -203,7 +203,7 @@ def _system(row: Row, column: str) -> str | None:
     return _clean(row, column, texts[0]) or None
 
 
-def _gold(row: Row, column: str) -> str | None:
+def _gold(row: RawRow, column: str) -> str | None:
     value = row.fields.get(column)
     if value is None:
         return None
@@ -214,7 +214,7 @@ def _gold(row: Row, column: str) -> str | None:
     return _clean(row, column, str(value)) or None
 
 
-def _text_or_number(row: Row, column: str) -> str | None:
+def _text_or_number(row: RawRow, column: str) -> str | None:
     value = row.fields.get(column)
     if value is None:
         return None
@@ -223,7 +223,7 @@ def _text_or_number(row: Row, column: str) -> str | None:
     return _clean(row, column, str(value)) or None
 
 
-def _clean(row: Row, column: str, text: str) -> str:
+def _clean(row: RawRow, column: str, text: str) -> str:
     """The text without surrounding white space; refused if JSON escapes have garbled it."""
     if len(text) > MAX_LENGTH:
         raise row.error(f"field {column!r} has {len(text):,} characters; at most {MAX_LENGTH:,} are read")
@@ -235,7 +235,7 @@ def _clean(row: Row, column: str, text: str) -> str:
     return text.strip()
 
 
-def _notes(rows: Sequence[Row], columns: Columns, stem: str, questions: Sequence[Question]) -> Iterator[str]:
+def _notes(rows: Sequence[RawRow], columns: QuestionColumns, stem: str, questions: Sequence[Question]) -> Iterator[str]:
     yield f"Question: column {columns.question!r}."
     if any(isinstance(row.fields[columns.question], list) for row in rows):
         yield "Chat messages: the last user message is the question; a system message is kept, earlier turns are not."

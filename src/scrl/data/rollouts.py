@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrl.data.jsonl import kind
 from scrl.errors import DataError
+from scrl.files.jsonl import kind
 from scrl.records import FACTS, UNREAD, Question, Sample, Unread
 
 _LARGEST = 1e100

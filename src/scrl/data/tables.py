@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrl.data.jsonl import kind, parse_json
 from scrl.errors import DataError, did_you_mean
+from scrl.files.jsonl import kind, parse_json
 
 SHAPE = 'Write each question as {"question": "What is 2 + 2?", "answer": "4"}; "answer" is optional.'
 LINES = "Write one question per line."
@@ -25,7 +25,7 @@ _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 """Delimiters of a .csv: Excel writes semicolons in countries that write 1,5."""
 
 
-class Row(NamedTuple):
+class RawRow(NamedTuple):
     """One question as it is in the source."""
 
     source: str
@@ -43,8 +43,8 @@ class Row(NamedTuple):
         return DataError(self.source, f"{self.place}: {reason}" if self.line is None else reason, self.line)
 
 
-class Table(NamedTuple):
-    rows: Iterable[Row]
+class RawTable(NamedTuple):
+    rows: Iterable[RawRow]
     notes: tuple[str, ...] = ()
 
 
@@ -52,7 +52,7 @@ class HubError(Exception):
     """A hub data set cannot be loaded; its text is a clause without a full stop, for the caller's message."""
 
 
-def read_table(source: str | Path) -> tuple[Table, str]:
+def read_table(source: str | Path) -> tuple[RawTable, str]:
     """The rows of a file or of a hub data set (`owner/name[:split]`), and the stem of its questions' ids."""
     path = Path(source)
     if not os.path.exists(path):
@@ -94,7 +94,7 @@ def is_hub_id(source: str) -> bool:
     return Path(source).suffix.lower() not in _READERS and _HUB_ID.fullmatch(source) is not None
 
 
-def _read_hub_source(source: str) -> Table:
+def _read_hub_source(source: str) -> RawTable:
     name, _, split = source.partition(":")
     try:
         splits = _ask_hub(lambda hub: hub.get_dataset_split_names(name))
@@ -109,7 +109,7 @@ def _read_hub_source(source: str) -> Table:
 
 def read_hub(
     name: str, *, split: str, config: str | None = None, revision: str | None = None, source: str | None = None
-) -> Table:
+) -> RawTable:
     """One split of a hub data set; `source` is its name in messages. Without the hub: `HubError`."""
     options, note = {"split": split}, f"Hub data set {name}"
     if config:
@@ -120,7 +120,7 @@ def read_hub(
         options["revision"] = revision
         note += f", revision {revision}"
     rows = _ask_hub(lambda hub: hub.load_dataset(name, **options))
-    return Table(_numbered(source or name, rows), (f"{note}.",))
+    return RawTable(_numbered(source or name, rows), (f"{note}.",))
 
 
 def _ask_hub(request: Callable[[Any], Any]) -> Any:
@@ -137,24 +137,24 @@ def _ask_hub(request: Callable[[Any], Any]) -> Any:
 # One reader per format
 
 
-def _read_txt(path: Path) -> Table:
+def _read_txt(path: Path) -> RawTable:
     lines, notes = _lines(path)
-    rows = [Row(str(path), i, line, {"question": text}) for i, (line, text) in enumerate(lines)]
-    return Table(rows, ("Each line is one question.", *notes))
+    rows = [RawRow(str(path), i, line, {"question": text}) for i, (line, text) in enumerate(lines)]
+    return RawTable(rows, ("Each line is one question.", *notes))
 
 
-def read_jsonl(path: Path) -> Table:
+def read_jsonl(path: Path) -> RawTable:
     """One object, or one text, per line."""
     lines, notes = _lines(path)
     hint = f"A list over many lines is a .json. {SHAPE}"
     values = [(line, parse_json(text, path, line, hint=hint)) for line, text in lines]
-    return Table([_row(str(path), i, line, value) for i, (line, value) in enumerate(values)], notes)
+    return RawTable([_row(str(path), i, line, value) for i, (line, value) in enumerate(values)], notes)
 
 
-def _read_json(path: Path) -> Table:
+def _read_json(path: Path) -> RawTable:
     values = parse_json(_text(path), path, hint=f"A file with one object per line is named .jsonl. {SHAPE}")
     if isinstance(values, list):
-        return Table(_numbered(str(path), values))
+        return RawTable(_numbered(str(path), values))
     if not isinstance(values, dict):
         raise DataError(path, f"must hold a list of questions, found {kind(values)}. {SHAPE}")
     keys = [key for key, value in values.items() if key.lower() in _LIST_KEYS and isinstance(value, list)]
@@ -164,10 +164,10 @@ def _read_json(path: Path) -> Table:
     notes = [f"The list under {keys[0]!r} is read."]
     if len(values) > 1:
         notes.append(f"Left out beside that list: {', '.join(key for key in values if key not in keys)}.")
-    return Table(_numbered(str(path), values[keys[0]]), tuple(notes))
+    return RawTable(_numbered(str(path), values[keys[0]]), tuple(notes))
 
 
-def _read_csv(path: Path) -> Table:
+def _read_csv(path: Path) -> RawTable:
     """Cells between commas, semicolons or tabs: the delimiter that gives most rows the length of the header."""
     text = _text(path)
 
@@ -180,10 +180,10 @@ def _read_csv(path: Path) -> Table:
     delimiter = max(_DELIMITERS, key=rows_like_the_header)
     table = _read_cells(path, delimiter=delimiter)
     note = () if delimiter == "," else (f"Cells are separated by {_DELIMITERS[delimiter]}.",)
-    return Table(table.rows, (*note, *table.notes))
+    return RawTable(table.rows, (*note, *table.notes))
 
 
-def _read_cells(path: Path, *, delimiter: str) -> Table:
+def _read_cells(path: Path, *, delimiter: str) -> RawTable:
     reader = _csv_reader(_text(path), delimiter)
     records, line = [], 1  # with the line each begins on: quoted cells may contain line ends
     try:
@@ -195,7 +195,7 @@ def _read_cells(path: Path, *, delimiter: str) -> Table:
         raise DataError(path, f"is not a table: {error}. {fix}", line) from error
     nonblank = [(line, cells) for line, cells in records if not _is_blank(cells)]
     if not nonblank:
-        return Table([])
+        return RawTable([])
     first, header = nonblank[0]
     if len(set(header)) < len(header):
         raise DataError(path, f"two columns have the same name: {', '.join(header)}", first)
@@ -204,8 +204,8 @@ def _read_cells(path: Path, *, delimiter: str) -> Table:
             reason = f"has {len(cells)} cells, but the header has {len(header)} ({', '.join(header)})"
             raise DataError(path, f"{reason}. Put double quotes around a cell with a separator in it.", line)
     fields = [(line, dict(zip(header, cells, strict=True))) for line, cells in nonblank[1:]]
-    rows = [Row(str(path), i, line, cells) for i, (line, cells) in enumerate(fields)]
-    return Table(rows, _blank_note(len(records) - len(nonblank)))
+    rows = [RawRow(str(path), i, line, cells) for i, (line, cells) in enumerate(fields)]
+    return RawTable(rows, _blank_note(len(records) - len(nonblank)))
 
 
 def _csv_reader(text: str, delimiter: str) -> Any:
@@ -216,7 +216,7 @@ def _is_blank(cells: list[str]) -> bool:
     return not any(cell.strip() for cell in cells)
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_parquet(path: Path) -> RawTable:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -224,12 +224,12 @@ def _read_parquet(path: Path) -> Table:
         raise DataError(path, "to read parquet files: pip install pyarrow") from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            return Table(_numbered(str(path), file.read().to_pylist()))
+            return RawTable(_numbered(str(path), file.read().to_pylist()))
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(path, f"cannot be read as parquet: {error}") from error
 
 
-_READERS: dict[str, Callable[[Path], Table]] = {
+_READERS: dict[str, Callable[[Path], RawTable]] = {
     ".jsonl": read_jsonl,
     ".json": _read_json,
     ".csv": _read_csv,
@@ -263,12 +263,12 @@ def _lines(path: Path) -> tuple[list[tuple[int, str]], tuple[str, ...]]:
     return nonblank, _blank_note(len(lines) - len(nonblank))
 
 
-def _numbered(source: str, values: Iterable[Any]) -> Iterator[Row]:
+def _numbered(source: str, values: Iterable[Any]) -> Iterator[RawRow]:
     return (_row(source, i, None, value) for i, value in enumerate(values))
 
 
-def _row(source: str, number: int, line: int | None, value: Any) -> Row:
-    row = Row(source, number, line, {"question": value} if isinstance(value, str) else value)
+def _row(source: str, number: int, line: int | None, value: Any) -> RawRow:
+    row = RawRow(source, number, line, {"question": value} if isinstance(value, str) else value)
     if not isinstance(row.fields, dict):
         raise row.error(f"must be an object or a text, found {kind(value)}. {SHAPE}")
     return row

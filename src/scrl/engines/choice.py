@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrl.config import RunConfig
-from scrl.data.folders import num_processes
 from scrl.engines.requirements import require_engine
 from scrl.errors import ConfigError
+from scrl.files.folders import num_processes
 from scrl.policy.model_paths import adapter_folder
 from scrl.sampling.choice import check_sampler
 from scrl.training.listeners import RunListener, check_trackers
@@ -26,7 +26,7 @@ class Engine(NamedTuple):
 
 
 def engine_of(config: RunConfig) -> Engine:
-    if config.engine == "embedded":
+    if config.engine == "local":
         from scrl.training import loop
 
         return Engine(
@@ -47,16 +47,15 @@ def check_engine(config: RunConfig) -> None:
     """Refuse, before anything else, what is not installed and settings that the engine cannot honour."""
     if config.engine != "verl" and (config.nodes, config.gpus) != (1, 1):
         raise ConfigError(f"nodes, gpus: are for engine: verl; {config.engine} takes the GPUs it is started on")
-    if config.engine == "embedded":
+    if config.engine == "local":
         if num_processes() > 1:
-            raise ConfigError("engine: embedded is one process; start it without torchrun, or use engine: trl")
+            raise ConfigError("engine: local is one process; start it without torchrun, or use engine: trl")
         check_sampler(config.compute)
         check_trackers(config.trackers)
         return
     if adapter_folder(config.model) is not None and (config.engine == "verl" or config.engine_options.get("use_vllm")):
         raise ConfigError(
-            f"model: {config.model} is an adapter, and verl and TRL with vLLM start from whole models; use engine: "
-            "embedded"
+            f"model: {config.model} is an adapter; verl and TRL with vLLM start from whole models: use engine: local"
         )
     require_engine(config.engine)
     if config.engine == "trl":

@@ -22,14 +22,14 @@ from scrl.answers.classes import same_answer
 from scrl.answers.forms import canonical_form
 from scrl.credit.labels import is_selected
 from scrl.credit.methods.scrl import ScrlSettings
-from scrl.data.jsonl import read_json_lines
-from scrl.data.printable import csv_cell
-from scrl.data.run_state import Standing, standing_of
 from scrl.data.tables import read_table
-from scrl.data.whole_files import write_whole
 from scrl.errors import DataError, InputError
 from scrl.evaluation.gold import bare_gold
 from scrl.evaluation.trust import Calibration, Chance, Choice, choose_threshold
+from scrl.files.jsonl import read_json_lines
+from scrl.files.printable import csv_cell
+from scrl.files.run_state import Standing, standing_of
+from scrl.files.whole_files import write_whole
 
 MIN_CHECKS = 10
 

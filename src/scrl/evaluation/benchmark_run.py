@@ -22,16 +22,16 @@ from typing import Any, Protocol
 import yaml
 
 from scrl.credit.rule import CreditRule, credit_rule
-from scrl.data.jsonl import parse_object
 from scrl.data.prompts import PromptSettings, asked, usable_questions
 from scrl.data.rollouts import rollout_fields
 from scrl.data.sources import benchmark_of, load_source, prompt_for, reader_of, whereabouts
-from scrl.data.whole_files import only_writer, write_whole
 from scrl.errors import DataError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold import BOX_READERS, gold_problem
 from scrl.evaluation.lm_eval import results_json
 from scrl.evaluation.settings import STARTED_WITH, MeasurementSettings, file_name
+from scrl.files.jsonl import parse_object
+from scrl.files.whole_files import only_writer, write_whole
 from scrl.policy.model import LanguageModel, load_model
 from scrl.records import Completion, Group, Question
 from scrl.sampling.choice import check_sampler, open_sampler
@@ -84,7 +84,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
         max_length=settings.prompt.max_tokens + settings.sampling.max_tokens,
         seed=settings.seed,
         trust_remote_code=settings.trust_remote_code,
-        on_fewer=listener.note,
+        on_note=listener.note,
         on_token=listener.tokens,
     )
     if sampler.note:

@@ -8,12 +8,12 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from scrl.data.jsonl import parse_object
 from scrl.data.prompts import PromptSettings
 from scrl.data.sources import DataDir, GoldColumn, IdColumn, Limit, ModelName, QuestionColumn
 from scrl.data.tables import SUFFIXES
-from scrl.data.yaml_files import read_yaml
 from scrl.errors import ConfigError, DataError, InputError
+from scrl.files.jsonl import parse_object
+from scrl.files.yaml_files import read_yaml
 from scrl.policy.settings import ComputeSettings
 from scrl.sampling.settings import SamplingSettings
 from scrl.setting_names import EVALUATION_NAMES, Names, validated

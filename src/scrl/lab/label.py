@@ -16,10 +16,10 @@ from scrl.credit.group_metrics import stock_values
 from scrl.credit.method import NEEDS
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile, open_completions
-from scrl.data.whole_files import whole_file
 from scrl.errors import DataError
 from scrl.evaluation.gold import require_gold
 from scrl.evaluation.label_quality import label_quality
+from scrl.files.whole_files import whole_file
 from scrl.lab.stored_groups import BEYOND_A_FILE, StoredGroup, credit_of, several_golds, stored_groups
 from scrl.records import FACTS, Credit, Question
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from scrl.data.jsonl import parse_json, parse_object
-from scrl.data.whole_files import only_writer, write_whole
 from scrl.errors import DataError, EndpointError, InputError
+from scrl.files.jsonl import parse_json, parse_object
+from scrl.files.whole_files import only_writer, write_whole
 from scrl.lab.endpoint import Endpoint, EndpointListener
 from scrl.lab.endpoint_settings import EndpointSettings
 from scrl.records import Question

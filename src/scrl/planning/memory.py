@@ -3,7 +3,7 @@
 W weights of which A are trained (all, or an adapter's), n GPUs, s shards (n with FSDP2, else 1), t GPUs that share a
 sampler. Bytes per GPU:
 
-                    embedded    TRL, DDP    TRL, FSDP2    verl, FSDP2
+                    local       TRL, DDP    TRL, FSDP2    verl, FSDP2
     working weights 2 W         2 W         layers gathered for a moment: 2 (outer + 3 layer)
     masters         4 A         4 W         4 W / s       4 W / s           where all are trained
     gradients       4 A + 2 A   4 A + 4 A   4 A / s       4 A / s
@@ -11,7 +11,7 @@ sampler. Bytes per GPU:
     start model     2 W         4 W         4 W / s       4 W / s           with KL and without an adapter
     sampler         – or 2 W    2 W / t     2 W / t       2 W / t           TRL alone keeps it while it trains
 
-The embedded engine samples with the weights it trains; with compute.sampler: vllm, vLLM has a copy of them, and
+The local engine samples with the weights it trains; with compute.sampler: vllm, vLLM has a copy of them, and
 compute.vllm_memory of the GPU as its cache. Its working weights may be float32 (`Work.size`); split masters and
 optimizer.state make the rest smaller (`bytes_per_trained_weight`). TRL and verl keep float32 weights and compute in
 bfloat16; DDP holds gradients a second time in its buckets. Norms' statistics, token ids and masks are in OVERHEAD.
@@ -24,13 +24,13 @@ from typing import Literal, NamedTuple
 
 from scrl.config import RunConfig
 from scrl.planning.shapes import ModelShape
-from scrl.policy.fused_token_scores import CHUNK_ELEMENTS
+from scrl.policy.token_scores import FUSED_CHUNK_ELEMENTS
 
 GIB = 2**30
 HALF, FULL = 2, 4
 """Bytes of a number: bfloat16 and float32."""
 BLOCK_BYTES = FULL + HALF
-"""Bytes per logit with the embedded engine, which holds one block at a time: float32, its gradient in bfloat16."""
+"""Bytes per logit with the local engine, which holds one block at a time: float32, its gradient in bfloat16."""
 TRL_TILE = 4096 * 32_768
 """Logits that TRL holds at a time, in bfloat16: of 4,096 tokens and 32,768 words (trl.kernels.chunked_logprob)."""
 LOGIT_BYTES = 8
@@ -40,7 +40,7 @@ OVERHEAD, VLLM_OVERHEAD = 2 * GIB, 6 * GIB
 PROMPT = 200
 """Tokens of a prompt if there is no tokenizer to count them. Assumed."""
 
-EngineName = Literal["embedded", "trl", "verl"]
+EngineName = Literal["local", "trl", "verl"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Work:
     state: Literal["float32", "bfloat16"] = "float32"
     """How the optimizer's averages are kept."""
     vllm_memory: float | None = None
-    """The share of a GPU that is vLLM's cache, if vLLM samples for the embedded engine."""
+    """The share of a GPU that is vLLM's cache, if vLLM samples for the local engine."""
     size: int = HALF
     """Bytes of a working weight, and of a number in the KV cache."""
 
@@ -142,7 +142,7 @@ class Layout:
 
     def has_vllm(self, work: Work) -> bool:
         """Whether vLLM samples, with its own copy of the weights; in plans it always does with TRL and verl."""
-        return self.engine != "embedded" or work.vllm_memory is not None
+        return self.engine != "local" or work.vllm_memory is not None
 
 
 class Part(NamedTuple):
@@ -156,7 +156,7 @@ class Part(NamedTuple):
 
 def parts(shape: ModelShape, work: Work, layout: Layout, rows: int, memory: float = 0.0) -> tuple[Part, ...]:
     """The parts of a GPU's `memory` bytes while `rows` completions are written in parallel."""
-    is_ours, s, num_weights = layout.engine == "embedded", layout.shards, shape.num_weights
+    is_ours, s, num_weights = layout.engine == "local", layout.shards, shape.num_weights
     trained = trained_weights(shape, work)
     masters, gradients, averages = bytes_per_trained_weight(work, layout)
     working = num_weights
@@ -164,7 +164,7 @@ def parts(shape: ModelShape, work: Work, layout: Layout, rows: int, memory: floa
         working = min(num_weights, shape.outer_weights + 3 * shape.layer_weights)
     reference = num_weights if work.has_reference and work.adapter_rank is None else 0
     activations = layout.micro_tokens(work) * activation_bytes(shape, work, is_fused=is_ours)
-    stays = layout.engine == "trl"  # vLLM sleeps while verl or the embedded engine trains; our sampler drops its cache
+    stays = layout.engine == "trl"  # vLLM sleeps while verl or the local engine trains; our sampler drops its cache
     vllm_weights = num_weights if layout.has_vllm(work) else 0
     cache = rows * row_bytes(shape, work, layout) if work.vllm_memory is None else work.vllm_memory * memory
     return (
@@ -192,8 +192,8 @@ def trained_weights(shape: ModelShape, work: Work) -> int:
 
 
 def bytes_per_trained_weight(work: Work, layout: Layout) -> tuple[int, int, int]:
-    """(masters, gradients, averages); for the embedded engine the table in `scrl.policy.low_memory_adamw`."""
-    if layout.engine != "embedded":
+    """(masters, gradients, averages); for the local engine the table in `scrl.policy.optimizer`."""
+    if layout.engine != "local":
         return FULL, 2 * FULL if layout.sharding == "DDP" else FULL, 2 * FULL
     averages = 2 * (HALF if work.state == "bfloat16" else FULL)
     if work.size == FULL:  # the weights are the masters
@@ -209,7 +209,7 @@ def activation_bytes(shape: ModelShape, work: Work, *, is_fused: bool) -> int:
     """Bytes kept of a token for the backward pass.
 
     A layer keeps, in bytes: 16 E for two norms (input, its float32 copy, output), 2 (3 H + 2 H_kv) D for queries, keys,
-    values and the output of attention, 8 mlp; fused norms 8 E (input, output), fused gates 6 mlp. An adapter reads what
+    values and the output of attention, 8 mlp; with Liger norms 8 E (input, output), gates 6 mlp. An adapter reads what
     is kept anyway. Checkpointed: the input of each layer, 2 E, and one layer whole.
     """
     attention = (3 * shape.heads + 2 * shape.kv_heads) * shape.head_size
@@ -221,9 +221,9 @@ def activation_bytes(shape: ModelShape, work: Work, *, is_fused: bool) -> int:
 def logit_bytes(shape: ModelShape, work: Work, layout: Layout) -> int:
     """Bytes of the logits held at once, with their gradients.
 
-    Embedded and TRL: a block of at most CHUNK_ELEMENTS or TRL_TILE; and the sum of the head's gradient over all blocks
-    in float32, 4 V E, unless the head is frozen. TRL sums that of the hidden states likewise, 4 E per token. verl: the
-    logits of all completions of a pass, of which those that score what was sampled have most.
+    Local and TRL: a block of at most FUSED_CHUNK_ELEMENTS or TRL_TILE; and the sum of the head's gradient over all
+    blocks in float32, 4 V E, unless the head is frozen. TRL sums that of the hidden states likewise, 4 E per token.
+    verl: the logits of all completions of a pass, of which those that score what was sampled have most.
     """
     if layout.engine == "verl":
         rows = min(work.micro_batch, -(-work.sampled_rows // layout.gpus))
@@ -232,7 +232,7 @@ def logit_bytes(shape: ModelShape, work: Work, layout: Layout) -> int:
     head = FULL * shape.vocabulary * shape.hidden if work.adapter_rank is None else 0
     if layout.engine == "trl":
         return HALF * TRL_TILE + FULL * shape.hidden * tokens + head
-    return BLOCK_BYTES * min(tokens * shape.vocabulary, CHUNK_ELEMENTS) + head
+    return BLOCK_BYTES * min(tokens * shape.vocabulary, FUSED_CHUNK_ELEMENTS) + head
 
 
 def row_bytes(shape: ModelShape, work: Work, layout: Layout) -> float:
@@ -241,8 +241,8 @@ def row_bytes(shape: ModelShape, work: Work, layout: Layout) -> float:
 
 
 def disk_bytes(shape: ModelShape, work: Work, *, is_renewed: bool) -> float:
-    """The checkpoints of the embedded engine: `best`, and `last`, twice while a new one replaces it."""
-    masters, _, averages = bytes_per_trained_weight(work, Layout("embedded", "none", 1))
+    """The checkpoints of the local engine: `best`, and `last`, twice while a new one replaces it."""
+    masters, _, averages = bytes_per_trained_weight(work, Layout("local", "none", 1))
     last = work.size + masters + averages
     return trained_weights(shape, work) * (work.size + last * (2 if is_renewed else 1))
 

@@ -15,7 +15,7 @@ from scrl.credit.elsewhere import require_others
 from scrl.data.sources import benchmark_of
 from scrl.data.tables import is_hub_id
 from scrl.engines.trl.settings import batch_sizes, check_config, step_size
-from scrl.engines.verl.settings import Job, verl_settings
+from scrl.engines.verl.settings import RunFacts, verl_settings
 from scrl.errors import ConfigError
 from scrl.planning.memory import GIB, PROMPT, Fit, Layout, Work, disk_bytes, fit, least_memory, peaks, smaller, work_of
 from scrl.planning.shapes import ModelShape, shape_of
@@ -86,9 +86,9 @@ def count_questions(config: RunConfig) -> int | None:
 
 
 def layouts(n: int) -> tuple[Layout, ...]:
-    """Layouts on n GPUs; the embedded engine takes one of them."""
+    """Layouts on n GPUs; the local engine takes one of them."""
     trl = (Layout("trl", "none", 1),) if n == 1 else (Layout("trl", "DDP", n), Layout("trl", "FSDP2", n))
-    return (Layout("embedded", "none", 1), *trl, Layout("verl", "FSDP2", n))
+    return (Layout("local", "none", 1), *trl, Layout("verl", "FSDP2", n))
 
 
 def refusal_of(config: RunConfig, layout: Layout, num_questions: int | None) -> str | None:
@@ -100,7 +100,7 @@ def refusal_of(config: RunConfig, layout: Layout, num_questions: int | None) -> 
             check_config(config)
             batch_sizes(config, step_size(config, num_questions or questions), layout.gpus)
         elif layout.engine == "verl":
-            verl_settings(config, Job("OUT", questions, PROMPT))
+            verl_settings(config, RunFacts("OUT", questions, PROMPT))
         elif config.compute.sampler == "vllm":
             refuse_more(config.rule().token_facts)
     except ConfigError as error:
@@ -114,7 +114,7 @@ def best_fit(shape: ModelShape, work: Work, layout: Layout, gpus: int, memory: f
     Micro-batches are halved, and activations computed twice, only where it does not fit otherwise. The GPUs of a
     sampler share the model's heads evenly.
     """
-    most = 1 if layout.engine == "embedded" else gpus
+    most = 1 if layout.engine == "local" else gpus
     spread = [replace(layout, tensor=t) for t in range(1, most + 1) if most % t == 0 and shape.kv_heads % t == 0]
     tries = [[fit(shape, less, each, memory) for less in smaller(work)] for each in spread]
     fits = list(filter(None, (next(filter(None, of_sampler), None) for of_sampler in tries)))
@@ -162,7 +162,7 @@ def _fit_lines(plan: GpuPlan, fit: Fit) -> Iterator[str]:
         yield f"  {name:<60}{sampling:>9}{training:>9}"
     sampling, training = (f"{total / GIB:.2f}" for total in peaks(fit.parts))
     yield f"  {f'sum, of {plan.memory / GIB:g}':<60}{sampling:>9}{training:>9}"
-    if layout.engine == "embedded":
+    if layout.engine == "local":
         disk = disk_bytes(plan.shape, work, is_renewed=plan.config.steps > plan.config.checkpoint_every)
         yield f"  and up to {disk / 1e9:,.1f} GB on disk for checkpoints"
 

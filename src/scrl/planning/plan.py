@@ -14,7 +14,7 @@ from scrl.data.sources import reader_of
 from scrl.errors import InputError
 from scrl.planning.memory import GIB, PROMPT, Layout, Work, disk_bytes, parts, work_of
 from scrl.planning.shapes import ModelShape, counted_shape, shape_of
-from scrl.policy.allocator import set_up_allocator
+from scrl.policy.memory import set_up_allocator
 from scrl.policy.model import empty_model, load_tokenizer, model_shape, pick_device, pick_dtype
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
@@ -45,7 +45,7 @@ def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
     With `by_shape`, a model that cannot be loaded is planned from its shape, if that is known; the plan then gives the
     reason, and says that prompts are not checked.
     """
-    if config.engine == "embedded":
+    if config.engine == "local":
         set_up_allocator(config.compute)
     loaded, held_out = load_sets(config)
     notes, trust = [*loaded.notes, *_about_held_out(loaded, held_out)], config.trust_remote_code
@@ -98,7 +98,7 @@ def _plan(
     device = pick_device(config.compute.device)
     dtype = pick_dtype(config.compute.dtype, device)
     checkpoints: list[str] = []
-    if config.lora is None and config.engine == "embedded":  # an adapter's are small; other engines write their own
+    if config.lora is None and config.engine == "local":  # an adapter's are small; other engines write their own
         is_renewed = config.steps > config.checkpoint_every
         disk = disk_bytes(shape, replace(work, size=dtype.itemsize), is_renewed=is_renewed)
         by_probe = "; the probe will measure completions and time" if config.probe else ""
@@ -119,13 +119,13 @@ def _plan(
 
 
 def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, int]:
-    """The large parts of memory with the embedded engine; what an adapter adds is small and left out."""
+    """The large parts of memory with the local engine; what an adapter adds is small and left out."""
     device = pick_device(config.compute.device)
     size = pick_dtype(config.compute.dtype, device).itemsize
     work = replace(work, size=size, adapter_rank=0 if config.lora else None)
     has_share = device.type == "cuda" and work.vllm_memory is not None  # vLLM takes a share of the GPU
     total = torch.cuda.get_device_properties(device).total_memory if has_share else 0
-    layout = Layout("embedded", "none", 1)
+    layout = Layout("local", "none", 1)
     amounts = {part.name: int(part.bytes) for part in parts(shape, work, layout, layout.rows_at_once(work), total)}
     names = ["weights", "masters", "gradients", "optimizer", "start model", "sampler's cache"]
     return {name: amounts[name] for name in (names if work.vllm_memory is None else [*names, "vLLM's weights"])}
@@ -151,7 +151,7 @@ def warnings(config: RunConfig) -> Iterator[str]:
             "sampling.top_p or top_k restrict what is drawn: the ratio in the loss is then biased, because it is that "
             "of the unrestricted policy"
         )
-    if config.probe and config.engine != "embedded":
+    if config.probe and config.engine != "local":
         yield f"engine {config.engine} trains without a probe: look at some completions first, with scrl evaluate"
     if config.steps < 5:
         yield f"few steps ({config.steps}): take this for a trial"

@@ -18,7 +18,7 @@ from scrl.policy.model import (
     model_shape,
     quiet_progress,
 )
-from scrl.policy.optimizer_choice import open_optimizer
+from scrl.policy.optimizer import open_optimizer
 from scrl.policy.policy import Policy
 from scrl.policy.settings import OptimizerSettings
 

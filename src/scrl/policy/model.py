@@ -6,6 +6,7 @@ policy_model = load_model("path/or/hub-id", compute, lora=None)
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,14 +20,13 @@ from torch import nn
 
 from scrl.errors import ConfigError, InputError, ScrlError
 from scrl.policy.model_paths import adapter_folder, base_of, model_folder
-from scrl.policy.savable import make_savable
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
-LLAMA_SHAPED = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-"""Models whose layers we can run with our own kernels."""
 MAX_LAYERS = 2000
 HUB_SECONDS = 5.0
 """Seconds that the hub may take to answer."""
+FINGERPRINTED = 4096
+"""Numbers of each weight in a model's fingerprint; another model differs in nearly all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +50,20 @@ class LanguageModel:
 def plain_model(model: Any) -> Any:
     """The causal model without an adapter's wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+@torch.no_grad()
+def model_identity(model: nn.Module) -> str:
+    """A fingerprint of its weights, whatever folder, format or type they come in; without an adapter on top of them."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, weight in model.named_parameters():
+        if ".lora_" in name:
+            continue
+        flat_n = weight.detach().reshape(-1)
+        some_n = flat_n[:: max(1, len(flat_n) // FINGERPRINTED)].to(torch.bfloat16).cpu()
+        digest.update(f"{name}{tuple(weight.shape)}".encode())
+        digest.update(some_n.view(torch.int16).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def load_model(
@@ -277,6 +291,34 @@ def quiet_progress() -> Iterator[None]:
     finally:
         if was_shown:
             logging.enable_progress_bar()
+
+
+def make_savable(generation: Any) -> None:
+    """Set `do_sample`: without it transformers reads settings for sampling, but refuses to write them.
+
+    It refuses to sample at temperature 0, too; top_k 1, which gives the same, it accepts.
+    """
+    if _why_not_savable(generation) and not generation.do_sample:
+        generation.do_sample = True
+        if generation.temperature == 0:
+            generation.temperature, generation.top_k = None, 1
+
+
+def check_savable(name: str, model: Any) -> None:
+    """Refuse, before anything is trained, a model that transformers would refuse to save."""
+    if model.can_generate() and (reason := _why_not_savable(model.generation_config)):
+        raise InputError(
+            f"model: {name}: its generation_config.json can be read, but not be saved with a "
+            f"checkpoint: {reason}. Correct that file."
+        )
+
+
+def _why_not_savable(generation: Any) -> str | None:
+    try:
+        generation.validate(strict=True)
+    except ValueError as error:
+        return " ".join(str(error).split())[:300]
+    return None
 
 
 def remove_dropout(model: nn.Module) -> None:

@@ -29,10 +29,10 @@ from scrl.policy.batching import (
 )
 from scrl.policy.fused_layers import fuse_layers
 from scrl.policy.losses import Clip, clipped_surrogate, completion_ratios, is_clipped, kl_to_reference, token_ratios
+from scrl.policy.memory import PassMemory, free_room, measure_pass
 from scrl.policy.model import LanguageModel, plain_model, recompute_activations
-from scrl.policy.optimizer_choice import open_optimizer
+from scrl.policy.optimizer import open_optimizer
 from scrl.policy.packing import choose_packing
-from scrl.policy.pass_memory import PassMemory, free_room, measure_pass
 from scrl.policy.scoring import TokenScorer
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.policy.token_scores import CHUNK_ELEMENTS

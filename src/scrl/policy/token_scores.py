@@ -1,18 +1,23 @@
 """Log-probabilities and entropies of tokens, from hidden states, without ever holding [tokens × vocabulary].
 
 z = h Wᵀ / T (+ bias / T), π = softmax(z):   log π(y) = z_y − log Σ eᶻ,   H = −Σ π log π.
-Forward and backward go over the tokens in chunks; the backward pass computes a chunk's logits again instead of keeping
+Forward and backward go over the tokens in blocks; the backward pass computes a block's logits again instead of keeping
 them. With a = ∂L/∂log π(y) and b = ∂L/∂H:
 
     ∂L/∂z_v = a (1[v = y] − π_v) − b π_v (log π_v + H)
 
-On a GPU kernels do the same (`scrl.policy.fused_token_scores`); they are tested against this file.
+On a GPU cuBLAS makes a block of fp32 logits from bf16 inputs in one buffer that all blocks share, one kernel reads it
+once, and another writes its gradient beside it in bf16 (`scrl.policy.logit_kernels`). ∂L/∂W is summed in fp32.
 
-Shapes: n tokens, E hidden size, V vocabulary.
+Existing kernels do not fit: Liger's fused GRPO loss has no entropy, holds its gradients from forward to backward and
+multiplies in fp32 in its backward pass; cut-cross-entropy has no entropy and by default drops small gradients.
+
+Shapes: n tokens, c of them in a block, E hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -20,12 +25,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scrl.policy.fused_token_scores import CHUNK_ELEMENTS as FUSED_CHUNK_ELEMENTS
-from scrl.policy.fused_token_scores import FusedTokenScores, cast_to, parts
-
 CHUNK_ELEMENTS = 2**25
 """Largest [tokens × vocabulary] block held at a time: 128 MiB of fp32."""
+FUSED_CHUNK_ELEMENTS = 2**29
+"""The same with kernels: 2 GiB of fp32 logits and 1 GiB of bf16 gradients. Every block reads and writes ∂W whole (2.5
+GB at 3B, 0.6 ms), so blocks should be large; at 3,456 tokens that is 6 % of the block's three backward products."""
 FUSED_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+ROWS = 128
+"""With kernels the tokens of a block are a multiple of this: a tile of the matrix product."""
 
 
 def token_scores(
@@ -41,10 +48,10 @@ def token_scores(
 
     `chunk_elements`: the largest [tokens × vocabulary] block held at a time; None: what suits the device.
     """
-    has_kernels = is_fused(hidden_nE)
-    function: Any = FusedTokenScores if has_kernels else _TokenScores
-    size = chunk_elements or (FUSED_CHUNK_ELEMENTS if has_kernels else CHUNK_ELEMENTS)
-    logprobs_n, entropies_n = function.apply(hidden_nE, weight_VE, bias_V, targets_n, temperature, size)
+    function: Any = TokenScores
+    kind = KernelBlocks if is_fused(hidden_nE) else PlainBlocks
+    size = chunk_elements or kind.chunk_elements
+    logprobs_n, entropies_n = function.apply(hidden_nE, weight_VE, bias_V, targets_n, temperature, size, kind)
     return logprobs_n, entropies_n
 
 
@@ -65,7 +72,9 @@ def _has_kernels() -> bool:
     return find_spec("triton") is not None and "dtype_out" in product.overloads()
 
 
-class _TokenScores(torch.autograd.Function):
+class TokenScores(torch.autograd.Function):
+    """(hidden_nE, weight_VE, bias_V, targets_n, temperature, chunk_elements, kind) → (log π(target), H), fp32 [n]."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -75,41 +84,89 @@ class _TokenScores(torch.autograd.Function):
         targets_n: Tensor,
         temperature: float,
         chunk_elements: int,
+        kind: type[PlainBlocks] | type[KernelBlocks],
     ) -> tuple[Tensor, Tensor]:
-        chunk = max(1, chunk_elements // len(weight_VE))
-        scores_n2 = torch.empty(len(hidden_nE), 2, dtype=torch.float32, device=hidden_nE.device)
-        for part in parts(len(hidden_nE), chunk):
-            logprobs_cV = _logprobs(hidden_nE[part], weight_VE, bias_V, temperature)
-            scores_n2[part] = torch.stack(_scores(logprobs_cV, targets_n[part]), dim=-1)
-        ctx.save_for_backward(hidden_nE, weight_VE, bias_V, targets_n, scores_n2[:, 1])
-        ctx.temperature, ctx.chunk = temperature, chunk
+        hidden_nE, targets_n = hidden_nE.contiguous(), targets_n.contiguous()
+        blocks = kind(hidden_nE, weight_VE, bias_V, temperature, chunk_elements)
+        scores_3n = torch.zeros(3, len(hidden_nE), dtype=torch.float32, device=hidden_nE.device)
+        for part in _parts(len(hidden_nE), blocks.rows):
+            blocks.score(hidden_nE[part], targets_n[part], scores_3n[:, part])
+        ctx.save_for_backward(hidden_nE, weight_VE, bias_V, targets_n, scores_3n)
+        ctx.options = (temperature, chunk_elements, kind)
         ctx.set_materialize_grads(False)
-        return scores_n2[:, 0].clone(), scores_n2[:, 1].clone()
+        return scores_3n[0].clone(), scores_3n[1].clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        hidden_nE, weight_VE, bias_V, targets_n, entropies_n = ctx.saved_tensors
+        (hidden_nE, weight_VE, bias_V, targets_n, scores_3n), (temperature, size, kind) = ctx.saved_tensors, ctx.options
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        blocks = kind(hidden_nE, weight_VE, bias_V, temperature, size)
         grad_hidden = torch.empty_like(hidden_nE) if needs_hidden else None
         grad_weight = torch.zeros_like(weight_VE, dtype=torch.float32) if needs_weight else None
         grad_bias = torch.zeros_like(bias_V, dtype=torch.float32) if bias_V is not None and needs_bias else None
-        for part in parts(len(hidden_nE), ctx.chunk):
-            logprobs_cV = _logprobs(hidden_nE[part], weight_VE, bias_V, ctx.temperature)
-            a_c, b_c = (None if grad is None else grad[part] for grad in grads)
-            grad_cV = _logit_gradient(logprobs_cV, targets_n[part], entropies_n[part], a_c, b_c) / ctx.temperature
-            if grad_bias is not None:
-                grad_bias += grad_cV.sum(dim=0)
-            grad_cV = grad_cV.to(hidden_nE.dtype)
+        for part in _parts(len(hidden_nE), blocks.rows):
+            upstream: Any = tuple(None if grad is None else grad[part].float().contiguous() for grad in grads)
+            grad_cV = blocks.gradient(hidden_nE[part], targets_n[part], scores_3n[:, part], *upstream)
             if grad_hidden is not None:
-                grad_hidden[part] = grad_cV @ weight_VE
+                torch.mm(grad_cV, weight_VE, out=grad_hidden[part])
             if grad_weight is not None:
-                grad_weight += grad_cV.T @ hidden_nE[part]
-        return grad_hidden, cast_to(weight_VE, grad_weight), cast_to(bias_V, grad_bias), None, None, None
+                _add_product(grad_weight, grad_cV.T, hidden_nE[part])
+            if grad_bias is not None:
+                grad_bias += grad_cV.sum(dim=0, dtype=torch.float32)
+        if grad_weight is not None:
+            grad_weight = grad_weight.to(weight_VE.dtype)
+        if grad_bias is not None:
+            grad_bias = grad_bias.to(bias_V.dtype)
+        return grad_hidden, grad_weight, grad_bias, None, None, None, None
 
 
-def _logprobs(hidden_cE: Tensor, weight_VE: Tensor, bias_V: Tensor | None, temperature: float) -> Tensor:
-    logits_cV = torch.nn.functional.linear(hidden_cE, weight_VE, bias_V).float()
-    return torch.log_softmax(logits_cV.div_(temperature), dim=-1)
+def _parts(number: int, size: int) -> Iterator[slice]:
+    return (slice(first, min(first + size, number)) for first in range(0, number, size))
+
+
+def _add_product(sum_VE: Tensor, left_Vc: Tensor, right_cE: Tensor) -> None:
+    """sum ← sum + left · right, where sum is fp32."""
+    if not left_Vc.is_cuda:
+        sum_VE += left_Vc @ right_cE
+    elif left_Vc.dtype == torch.float32:
+        sum_VE.addmm_(left_Vc, right_cE)
+    else:
+        torch.addmm(sum_VE, left_Vc, right_cE, out_dtype=torch.float32, out=sum_VE)
+
+
+class PlainBlocks:
+    """Blocks of logits in plain torch."""
+
+    chunk_elements = CHUNK_ELEMENTS
+
+    def __init__(
+        self, hidden_nE: Tensor, weight_VE: Tensor, bias_V: Tensor | None, temperature: float, chunk_elements: int
+    ) -> None:
+        self._dtype, self._head, self._temperature = hidden_nE.dtype, (weight_VE, bias_V), temperature
+        self.rows = max(1, chunk_elements // len(weight_VE))
+
+    def score(self, hidden_cE: Tensor, targets_c: Tensor, out_3c: Tensor) -> None:
+        """log π(target) and H of each token."""
+        out_3c[0], out_3c[1] = _scores(self._logprobs(hidden_cE), targets_c)
+
+    def gradient(
+        self, hidden_cE: Tensor, targets_c: Tensor, scores_3c: Tensor, a_c: Tensor | None, b_c: Tensor | None
+    ) -> Tensor:
+        """∂L/∂(h Wᵀ): [a (1[v = y] − π_v) − b π_v (log π_v + H)] / T."""
+        logprobs_cV = self._logprobs(hidden_cE)
+        probs_cV = logprobs_cV.exp()
+        grad_cV = torch.zeros_like(probs_cV)
+        if b_c is not None:
+            surprise_cV = torch.where(probs_cV > 0, logprobs_cV, 0.0) + scores_3c[1][:, None]
+            grad_cV -= b_c[:, None] * probs_cV * surprise_cV
+        if a_c is not None:
+            grad_cV -= a_c[:, None] * probs_cV
+            grad_cV.scatter_add_(-1, targets_c[:, None], a_c[:, None])
+        return (grad_cV / self._temperature).to(self._dtype)
+
+    def _logprobs(self, hidden_cE: Tensor) -> Tensor:
+        logits_cV = torch.nn.functional.linear(hidden_cE, *self._head).float()
+        return torch.log_softmax(logits_cV.div_(self._temperature), dim=-1)
 
 
 def _scores(logprobs_cV: Tensor, targets_c: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,16 +176,52 @@ def _scores(logprobs_cV: Tensor, targets_c: Tensor) -> tuple[Tensor, Tensor]:
     return logprobs_cV.gather(-1, targets_c[:, None]).squeeze(-1), entropies_c
 
 
-def _logit_gradient(
-    logprobs_cV: Tensor, targets_c: Tensor, entropies_c: Tensor, a_c: Tensor | None, b_c: Tensor | None
-) -> Tensor:
-    """a (1[v = y] − π_v) − b π_v (log π_v + H)."""
-    probs_cV = logprobs_cV.exp()
-    grad_cV = torch.zeros_like(probs_cV)
-    if b_c is not None:
-        surprise_cV = torch.where(probs_cV > 0, logprobs_cV, 0.0) + entropies_c[:, None]
-        grad_cV -= b_c[:, None] * probs_cV * surprise_cV
-    if a_c is not None:
-        grad_cV -= a_c[:, None] * probs_cV
-        grad_cV.scatter_add_(-1, targets_c[:, None], a_c[:, None])
-    return grad_cV
+class KernelBlocks:
+    """The same by kernels."""
+
+    chunk_elements = FUSED_CHUNK_ELEMENTS
+
+    def __init__(
+        self, hidden_nE: Tensor, weight_VE: Tensor, bias_V: Tensor | None, temperature: float, chunk_elements: int
+    ) -> None:
+        n, V = len(hidden_nE), len(weight_VE)
+        self._weight_VE, self._head = weight_VE, (bias_V, temperature)
+        self.rows = block_rows(n, V, chunk_elements)
+        self._logits_cV = torch.empty(min(self.rows, n), V, dtype=torch.float32, device=hidden_nE.device)
+        self._grads_cV: Tensor | None = None
+
+    def score(self, hidden_cE: Tensor, targets_c: Tensor, out_3c: Tensor) -> None:
+        """log π(target), H and log Z of each token."""
+        from scrl.policy.logit_kernels import score_logits
+
+        out_3c.copy_(score_logits(self._logits(hidden_cE), targets_c, *self._head))
+
+    def gradient(
+        self, hidden_cE: Tensor, targets_c: Tensor, scores_3c: Tensor, a_c: Tensor | None, b_c: Tensor | None
+    ) -> Tensor:
+        """In one buffer for all blocks; in place of the logits where inputs are fp32."""
+        from scrl.policy.logit_kernels import turn_into_gradient
+
+        block_cV = self._logits(hidden_cE)
+        if self._grads_cV is None:
+            is_fp32 = hidden_cE.dtype == torch.float32
+            self._grads_cV = self._logits_cV if is_fp32 else torch.empty_like(self._logits_cV, dtype=hidden_cE.dtype)
+        grad_cV = self._grads_cV[: len(block_cV)]
+        turn_into_gradient(block_cV, targets_c, *self._head, scores_3c[1], scores_3c[2], (a_c, b_c), grad_cV)
+        return grad_cV
+
+    def _logits(self, hidden_cE: Tensor) -> Tensor:
+        """h Wᵀ in fp32, in the first rows of the buffer; a CPU has no such product and takes fp32 copies."""
+        out_cV, weight_EV = self._logits_cV[: len(hidden_cE)], self._weight_VE.T
+        if hidden_cE.dtype == torch.float32:
+            return torch.mm(hidden_cE, weight_EV, out=out_cV)
+        if hidden_cE.is_cuda:
+            return torch.mm(hidden_cE, weight_EV, out_dtype=torch.float32, out=out_cV)
+        return torch.mm(hidden_cE.float(), weight_EV.float(), out=out_cV)
+
+
+def block_rows(tokens: int, vocabulary: int, chunk_elements: int) -> int:
+    """Tokens of a block: as few blocks as `chunk_elements` allows, all of about the same size."""
+    most = max(ROWS, chunk_elements // vocabulary // ROWS * ROWS)
+    blocks = max(1, -(-tokens // most))
+    return min(most, -(-tokens // (blocks * ROWS)) * ROWS)

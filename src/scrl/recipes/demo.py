@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from scrl.config import RunConfig, build_config
-from scrl.data.jsonl import OnCut, read_json_lines
 from scrl.evaluation.statistics import paired_difference
+from scrl.files.jsonl import OnCut, read_json_lines
 from scrl.policy.model_paths import HASTY
 from scrl.reporting.result_rows import score
 from scrl.reporting.rollout_votes import read_votes

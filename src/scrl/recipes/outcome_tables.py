@@ -158,7 +158,7 @@ def caption_of(table: PaperTable, values: Mapping[Place, Value], choices: Choice
         last = "; last checkpoint" if table.measured_with == "evaluation" else ""
         intervals = ", 95 % intervals over questions" if any(value.low is not None for value in values.values()) else ""
         how = f"{_drawn(table, choices, out)}, {seeds}{last}{intervals}"
-    engine = f", trained with {choices.engine}" if choices.engine != "embedded" else ""
+    engine = f", trained with {choices.engine}" if choices.engine != "local" else ""
     caption = f"{table.title}{label}. {table.caption} Here: {how}{engine}."
     if choices.scale != "paper":
         why = "not the paper's models, benchmarks and lengths, and its values are left out"
@@ -166,7 +166,7 @@ def caption_of(table: PaperTable, values: Mapping[Place, Value], choices: Choice
     if any(cell.paper is not None for cell in table.cells):
         caption += " In parentheses what the paper prints."
     if any(cell.is_peak for cell in table.cells):
-        ours = ", as ours are, in place of the last checkpoint" if choices.engine == "embedded" else ""
+        ours = ", as ours are, in place of the last checkpoint" if choices.engine == "local" else ""
         caption += f" * is the best evaluation on the way{ours}."
     return caption
 

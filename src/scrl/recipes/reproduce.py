@@ -20,10 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scrl.config import RunConfig, with_settings
-from scrl.data.folders import num_processes
-from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import filter_overlong
-from scrl.data.run_state import standing_of
 from scrl.data.sources import load_source
 from scrl.engines.choice import check_engine, engine_of
 from scrl.engines.requirements import check_machine
@@ -32,6 +29,9 @@ from scrl.errors import ConfigError, DataError
 from scrl.evaluation.benchmark_run import BenchmarkListener, measure
 from scrl.evaluation.gold import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
+from scrl.files.folders import num_processes
+from scrl.files.jsonl import read_json_lines
+from scrl.files.run_state import standing_of
 from scrl.policy.model import load_tokenizer
 from scrl.recipes.catalogue import EXPERIMENTS, Experiment, episodes_of
 from scrl.recipes.jobs import Job
@@ -66,7 +66,7 @@ class Choices:
 
     @property
     def engine(self) -> str:
-        return str(self.overrides.get("engine", "embedded"))
+        return str(self.overrides.get("engine", "local"))
 
 
 AS_MEASURED = {name: EVALUATION[name] for name in ("temperature", "top_p")}
@@ -87,7 +87,7 @@ def check(all_jobs: Sequence[Job], choices: Choices) -> None:
     if num_processes() > 1:
         raise ConfigError("scrl reproduce: is one process, which starts its runs itself; leave out torchrun")
     for job in all_jobs:
-        if job.has_curve and choices.engine != "embedded":
+        if job.has_curve and choices.engine != "local":
             raise ConfigError(
                 f"engine: {choices.engine} does not measure {job.name} on its way as the paper does; leave out the "
                 "figure, or the engine"
@@ -152,7 +152,7 @@ def settings_of(experiment: Experiment, choices: Choices, seed: int) -> RunConfi
     """All settings of a run, with the user's on top of the recipe's."""
     config = config_at(experiment, choices.scale, seed=seed, steps=choices.steps)
     own: dict[str, Any] = {"data_dir": choices.data_dir}
-    if choices.engine != "embedded":  # the others sample as in training; what they train is measured afterwards
+    if choices.engine != "local":  # the others sample as in training; what they train is measured afterwards
         own["evaluation"] = {"completions": 0}
     return with_settings(config, merged(own, choices.overrides))
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrl.data.checkpoint_file import read_checkpoint_file
-from scrl.data.jsonl import OnCut, read_json_lines
-from scrl.data.run_state import Standing, standing_of
-from scrl.data.yaml_files import read_yaml
 from scrl.errors import DataError, InputError
+from scrl.files.checkpoint_file import read_checkpoint_file
+from scrl.files.jsonl import OnCut, read_json_lines
+from scrl.files.run_state import Standing, standing_of
+from scrl.files.yaml_files import read_yaml
 from scrl.metrics import PASS_OR_MAJ, STEP_METRICS
 
 Evaluation = Mapping[str, Any]

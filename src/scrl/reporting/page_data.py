@@ -16,10 +16,10 @@ from scrl.credit.elsewhere import LastVotes
 from scrl.credit.labels import mean_at
 from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
-from scrl.data.printable import printable
 from scrl.errors import ConfigError, InputError
+from scrl.files.printable import printable
 from scrl.reporting.rollout_votes import Visit
-from scrl.reporting.sources import EXPLORED, Question, Source
+from scrl.reporting.sources import EXPLORED, ShownQuestion, Source
 from scrl.reporting.text import shorten
 
 MAX_BARS = 48
@@ -60,7 +60,7 @@ def _source(source: Source, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
     }
 
 
-def _question(question: Question) -> dict[str, Any]:
+def _question(question: ShownQuestion) -> dict[str, Any]:
     """All visits as bars, and the excerpts; a bar has its step, the votes of named answers, of all others, of none."""
     visits = question.votes.visits
     named = _named(visits)

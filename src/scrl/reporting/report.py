@@ -18,11 +18,11 @@ from markupsafe import Markup
 
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.completion_files import CompletionFile
-from scrl.data.printable import printable
-from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
 from scrl.evaluation.answer_sheet import AnswerRow, how_to_measure, run_answers, with_answers
 from scrl.evaluation.statistics import TIES, Difference, majority_transitions, paired_difference
+from scrl.files.printable import printable
+from scrl.files.whole_files import write_whole
 from scrl.lab.stored_groups import several_golds_note
 from scrl.reporting.comparison import RESAMPLING_SEED
 from scrl.reporting.evaluations import BY_QUESTION, Evaluation, EvaluationProtocol, metrics_of

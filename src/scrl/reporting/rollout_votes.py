@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from scrl.answers.classes import MISSING, Classes
 from scrl.credit.labels import count_votes
-from scrl.data.jsonl import OnCut, read_json_lines
 from scrl.data.rollouts import GroupIndex
 from scrl.errors import DataError
+from scrl.files.jsonl import OnCut, read_json_lines
 from scrl.records import Tally
 from scrl.reporting.tables import Ratio
 

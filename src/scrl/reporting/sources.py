@@ -15,11 +15,11 @@ from typing import IO, Any
 
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.completion_files import CompletionFile
-from scrl.data.jsonl import parse_object
 from scrl.data.rollouts import GroupIndex
-from scrl.data.run_state import Standing, standing_of
-from scrl.data.yaml_files import read_yaml
 from scrl.errors import DataError, InputError
+from scrl.files.jsonl import parse_object
+from scrl.files.run_state import Standing, standing_of
+from scrl.files.yaml_files import read_yaml
 from scrl.lab.audit import audit_groups
 from scrl.lab.stored_groups import StoredGroup, stored_groups
 from scrl.reporting.evaluations import Evaluation, EvaluationProtocol, by_protocol, read_evaluations, read_metrics
@@ -48,7 +48,7 @@ class Excerpt:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ShownQuestion:
     """One question of a run or file, and completions of its last visit: with the most frequent answer, and another."""
 
     votes: QuestionVotes
@@ -65,7 +65,7 @@ class Source:
     """What the files of one run say; a file of completions has votes and an audit, and nothing of the rest."""
 
     name: str
-    questions: tuple[Question, ...]
+    questions: tuple[ShownQuestion, ...]
     num_groups: int
     num_completions: int
     is_graded: bool
@@ -175,14 +175,14 @@ def read_stored(source: CompletionFile, rule: CreditRule, name: str) -> Source:
     )
 
 
-def _question(groups: Sequence[StoredGroup], num_questions: int) -> Question:
+def _question(groups: Sequence[StoredGroup], num_questions: int) -> ShownQuestion:
     last, texts = groups[-1], [stored.question for stored in groups if stored.question]
     gold = next((stored.gold for stored in groups if stored.gold is not None), None)
     votes = QuestionVotes(last.question_id, texts[-1] if texts else "", gold)
     votes.by_step.update({stored.group.step: _visit(stored) for stored in groups})
     keys_G, completions = last.tally.vote_keys, last.group.completions
     chosen = [(key, completions[keys_G.index(key)].text) for key in classes_to_read(votes.visits[-1])]
-    return Question(votes, tuple(Excerpt(key, excerpt(text, num_questions)) for key, text in chosen if text))
+    return ShownQuestion(votes, tuple(Excerpt(key, excerpt(text, num_questions)) for key, text in chosen if text))
 
 
 def _visit(stored: StoredGroup) -> Visit:
@@ -217,12 +217,12 @@ def classes_to_read(visit: Visit) -> list[str | None]:
     return [*keys, None] if len(keys) < NUM_EXCERPTS and None in visit.votes else keys
 
 
-def load_questions(path: Path, votes: Mapping[str, QuestionVotes]) -> tuple[Question, ...]:
+def load_questions(path: Path, votes: Mapping[str, QuestionVotes]) -> tuple[ShownQuestion, ...]:
     """All questions of a run by their ids, with completions fetched from its rollouts."""
     chosen = sorted(votes.values(), key=lambda question: (natural_order(question.id), question.id))
     try:
         with path.open("rb") as file:
-            return tuple(Question(each, tuple(_excerpts(file, path, each, len(votes)))) for each in chosen)
+            return tuple(ShownQuestion(each, tuple(_excerpts(file, path, each, len(votes)))) for each in chosen)
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from error
 

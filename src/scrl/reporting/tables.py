@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from scrl.data.printable import csv_cell, printable
 from scrl.evaluation.statistics import Difference
+from scrl.files.printable import csv_cell, printable
 from scrl.reporting.text import percent, plain, signed
 
 if TYPE_CHECKING:

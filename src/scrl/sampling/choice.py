@@ -31,13 +31,13 @@ def open_sampler(
     seed: int,
     record: Collection[str] = (),
     trust_remote_code: bool = False,
-    on_fewer: Callable[[str], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
     on_token: Callable[[int, int], None] | None = None,
 ) -> Sampler:
     """The sampler that `compute.sampler` names, on a loaded model.
 
     `max_length` bounds the tokens of a prompt and its completion together. `record` names what is recorded of every
-    token besides log-probability and entropy. `on_fewer` is told when memory runs out and rows are halved, `on_token`
+    token besides log-probability and entropy. `on_note` is told what makes sampling slower, `on_token`
     by the local sampler how many tokens each completion has so far, and the most it may have.
     """
     if compute.sampler == "vllm":
@@ -52,7 +52,7 @@ def open_sampler(
     else:
         make = _own_sampler(compute.sampler)
     model, tokenizer = language_model.model, language_model.tokenizer
-    sampler: Sampler = make(model, tokenizer, max_rows=compute.sampler_rows, record=record, on_fewer=on_fewer)
+    sampler: Sampler = make(model, tokenizer, max_rows=compute.sampler_rows, record=record, on_note=on_note)
     lacking = [name for name in MEMBERS if not hasattr(sampler, name)]
     if lacking:
         raise ConfigError(

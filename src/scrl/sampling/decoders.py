@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import DynamicCache
 
-from scrl.policy.model import LLAMA_SHAPED, plain_model
+from scrl.policy.model import plain_model
 
+LLAMA_SHAPED = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 STATIC_ROPES = ("default", "linear", "llama3", "yarn")
 Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 """(layer, queries, keys, values, scale) → mixed values, all [rows, heads, tokens, head size]."""

@@ -49,12 +49,12 @@ class LocalSampler(Detokenizer):
         *,
         max_rows: int,
         record: Collection[str] = (),
-        on_fewer: Callable[[str], None] | None = None,
+        on_note: Callable[[str], None] | None = None,
         on_token: Callable[[int, int], None] | None = None,
     ) -> None:
         """`max_rows` completions are decoded in parallel; fewer when memory runs out.
 
-        `on_fewer` is told that, and anything else that makes sampling slower.
+        `on_note` is told that, and anything else that makes sampling slower.
 
         `on_token` is called after every token, except on a GPU, where captured steps draw hundreds per second.
         `record` names what is recorded of every token besides log-probability and entropy: margin, certainty.
@@ -64,14 +64,14 @@ class LocalSampler(Detokenizer):
         self._modules = list(model.modules())
         self.max_rows = max_rows
         self._record = tuple(record)
-        self._on_fewer, self._on_token = on_fewer, on_token
+        self._on_note, self._on_token = on_note, on_token
         self._end_tokens = end_tokens(model, tokenizer)
         reason = why_not_grouped(model)
         self._decoder = GroupDecoder if reason is None else TransformersDecoder
         self.note = reason and f"sampling through transformers' own cache, which is slower: {reason}"
         self._engine: GraphEngine | None = None
         if reason is None and next(model.parameters()).is_cuda:
-            self._engine, self.note = open_engine(model, self._end_tokens, on_fewer)
+            self._engine, self.note = open_engine(model, self._end_tokens, on_note)
 
     @property
     def rows_per_call(self) -> int:
@@ -97,8 +97,8 @@ class LocalSampler(Detokenizer):
                     words = "memory ran out with one completion at a time: shorten sampling.max_tokens"
                     raise TrainingError(words) from error
             self.max_rows = max(1, min(self.max_rows, len(prompts_B) * num_samples) // 2)
-            if self._on_fewer is not None:
-                self._on_fewer(f"memory ran out: compute.sampler_rows is now {self.max_rows}")
+            if self._on_note is not None:
+                self._on_note(f"memory ran out: compute.sampler_rows is now {self.max_rows}")
             self.release()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()

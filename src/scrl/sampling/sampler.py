@@ -1,6 +1,6 @@
 """What a sampler is.
 
-A user's own sampler is `module:NAME`, where NAME(model, tokenizer, *, max_rows, record, on_fewer) returns a `Sampler`;
+A user's own sampler is `module:NAME`, where NAME(model, tokenizer, *, max_rows, record, on_note) returns a `Sampler`;
 `stop_texts.Detokenizer` is a base class with `texts` and `stop_texts`.
 """
 

@@ -25,14 +25,12 @@ from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.data.prompts import usable_questions
 from scrl.data.questions import LoadedQuestions
 from scrl.data.rollouts import rollout_fields
-from scrl.data.run_state import Standing
 from scrl.errors import InputError, TrainingError, did_you_mean
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold import gold_fields, require_gold, truth_for
+from scrl.files.run_state import Standing
 from scrl.metrics import PASS_OR_MAJ, SETS
-from scrl.policy.identity import model_identity
-from scrl.policy.model import LanguageModel, load_model
-from scrl.policy.savable import check_savable
+from scrl.policy.model import LanguageModel, check_savable, load_model, model_identity
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question, Sampled
 from scrl.reporting.text import counted

@@ -18,9 +18,9 @@ import torch
 from safetensors import SafetensorError
 
 from scrl.config import RunConfig, write_config
-from scrl.data.run_state import guard_stop_of, standing_at, standing_of
-from scrl.data.whole_files import give_usual_mode
 from scrl.errors import InputError, ScrlError
+from scrl.files.run_state import guard_stop_of, standing_at, standing_of
+from scrl.files.whole_files import give_usual_mode
 from scrl.policy.checkpoint import copy_adapter, write_weights
 from scrl.policy.model import load_model, load_tokenizer, model_shape, published_dtype
 from scrl.policy.model_paths import ADAPTER, PACKAGED, adapter_folder, base_of, model_folder

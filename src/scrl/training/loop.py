@@ -1,4 +1,4 @@
-"""The loop of the embedded engine, and its run. One step: sample → credit → update → log → evaluate."""
+"""The loop of the local engine, and its run. One step: sample → credit → update → log → evaluate."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from scrl.credit.group_metrics import group_metrics, most_frequent, positive_lab
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
 from scrl.data.prompts import asked
-from scrl.data.run_state import STATE
 from scrl.evaluation.label_quality import step_label_quality
-from scrl.policy.allocator import set_up_allocator
+from scrl.files.run_state import STATE
 from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights
+from scrl.policy.memory import set_up_allocator
 from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question, Sampled
@@ -42,7 +42,7 @@ from scrl.training.state import check_unchanged, saved_state
 
 def train(config: RunConfig, out: Path, listener: RunListener) -> Run:
     """Start a run in the new folder `out`."""
-    assert config.engine == "embedded"
+    assert config.engine == "local"
     run = open_run(config, out, listener)
     with run.folder.held():
         return _take_all_steps(run)
@@ -342,7 +342,7 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         seed=config.seed,
         record=rule.token_facts,
         trust_remote_code=config.trust_remote_code,
-        on_fewer=listener.note,
+        on_note=listener.note,
         on_token=listener.tokens,
     )
     policy = Policy(

@@ -10,7 +10,7 @@ import yaml
 
 from scrl.config import RunConfig
 from scrl.data.prompts import plain_template, prompt_messages, template_switches
-from scrl.data.run_state import Standing
+from scrl.files.run_state import Standing
 from scrl.records import Question
 from scrl.reporting.evaluations import Evaluation, by_protocol, metrics_of
 from scrl.reporting.result_rows import score

@@ -22,10 +22,10 @@ from typing import Any
 from safetensors import SafetensorError
 
 from scrl.config import RunConfig, read_config, write_config
-from scrl.data.checkpoint_file import file_sum, write_sums
-from scrl.data.jsonl import read_json_lines
-from scrl.data.whole_files import give_usual_mode, only_writer, sync, sync_all
 from scrl.errors import InputError, TrainingError
+from scrl.files.checkpoint_file import file_sum, write_sums
+from scrl.files.jsonl import read_json_lines
+from scrl.files.whole_files import give_usual_mode, only_writer, sync, sync_all
 from scrl.optional_deps import installed_version
 
 FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")

@@ -13,9 +13,9 @@ from pydantic import ConfigDict, Field, PlainValidator, TypeAdapter, ValidationE
 from scrl.config import RunConfig, build_config
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes
-from scrl.data.checkpoint_file import check_sums
-from scrl.data.run_state import VERSION, read_fields
 from scrl.errors import ConfigError, InputError
+from scrl.files.checkpoint_file import check_sums
+from scrl.files.run_state import VERSION, read_fields
 from scrl.settings import changed_settings
 from scrl.training.run_folder import FILES
 

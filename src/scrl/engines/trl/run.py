@@ -25,14 +25,14 @@ from safetensors import SafetensorError
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.rule import CreditedGroup
-from scrl.data.folders import num_processes
-from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import prompt_tokens
-from scrl.data.run_state import ENGINE_STATE
 from scrl.engines.trl.rollouts import QuestionPrompt, Rollouts
 from scrl.engines.trl.settings import differences, grpo_settings, step_size, with_options
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.evaluation.label_quality import step_label_quality
+from scrl.files.folders import num_processes
+from scrl.files.jsonl import read_json_lines
+from scrl.files.run_state import ENGINE_STATE
 from scrl.policy.model import first_line, quiet_progress
 from scrl.records import Question, Sampled
 from scrl.reporting.rollout_votes import read_votes

@@ -19,7 +19,7 @@ NEEDS_MET = frozenset({"entropy", "length", "text", "truth", "elsewhere"})
 
 def check_config(config: RunConfig) -> None:
     for name, reason in _refusals(config):
-        raise ConfigError(f"{name}: {reason}. Change it, or use engine: embedded.")
+        raise ConfigError(f"{name}: {reason}. Change it, or use engine: local.")
     if config.engine_options.get("use_vllm"):
         require_extra("vllm", "engine_options.use_vllm")
     rule = config.rule()
@@ -31,7 +31,7 @@ def check_config(config: RunConfig) -> None:
     reasons = [reason for hook, reason in hooks if hook is not None]
     reasons += [f"needs {need!r}, and TRL has no place for it" for need in sorted(rule.needs - NEEDS_MET)]
     if reasons:
-        raise ConfigError(f"method: {config.method!r} {reasons[0]}. Use another method, or engine: embedded.")
+        raise ConfigError(f"method: {config.method!r} {reasons[0]}. Use another method, or engine: local.")
 
 
 def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -130,7 +130,7 @@ def grpo_settings(config: RunConfig, *, questions: int, processes: int, is_cpu: 
 
 
 def differences(config: RunConfig, *, questions: int) -> Iterator[str]:
-    """How TRL differs from the embedded engine with these settings."""
+    """How TRL differs from the local engine with these settings."""
     if config.questions_per_update < questions:
         yield "TRL shuffles the completions of a step before it splits them into updates: an update mixes questions"
         if config.loss.mean == "token":

@@ -20,11 +20,11 @@ import yaml
 from scrl.child_processes import child
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import MIN_OTHERS, few_others
-from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import plain_template, prompt_messages, prompt_tokens, template_switches
 from scrl.engines.requirements import check_machine
-from scrl.engines.verl.settings import Job, verl_settings
+from scrl.engines.verl.settings import RunFacts, verl_settings
 from scrl.errors import InputError, ScrlError, TrainingError
+from scrl.files.jsonl import read_json_lines
 from scrl.lab.stored_groups import first_visits
 from scrl.policy.model import loading, model_shape
 from scrl.policy.model_paths import model_folder
@@ -78,7 +78,7 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
     if config.votes_file is not None:
         first_visits(config.votes_file, rule, [question.id for question in questions])  # refused before verl starts
     validation = held_out or questions[: config.evaluation.questions]
-    job = Job(
+    facts = RunFacts(
         folder=str(out.resolve()),
         questions=len(questions),
         prompt_tokens=max(len(prompt_tokens(each, tokenizer, config.prompt)) for each in (*questions, *validation)),
@@ -86,7 +86,7 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
         template=plain_template(tokenizer, config.prompt),
         switches=template_switches(tokenizer, config.prompt),
     )
-    settings = verl_settings(config.model_copy(update={"model": model}), job)
+    settings = verl_settings(config.model_copy(update={"model": model}), facts)
     folder = RunFolder.create(out, config, f"verl, {config.nodes} × {config.gpus} GPUs")
     _write_table(out / "train.parquet", questions, tokenizer, config)
     _write_table(out / "validation.parquet", validation, tokenizer, config)
@@ -123,7 +123,7 @@ def command_for(out: Path) -> list[str]:
 
 
 def differences(config: RunConfig, questions: int) -> Iterator[str]:
-    """How verl differs from the embedded engine with these settings."""
+    """How verl differs from the local engine with these settings."""
     if config.guard.mode != "off":
         yield "verl: the guard does not watch this run; watch metrics.jsonl"
     batch = min(config.questions_per_step, questions)

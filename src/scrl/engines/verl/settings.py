@@ -65,7 +65,7 @@ REQUIRED: dict[str, tuple[tuple[Any, ...], str]] = {
 """verl's settings of which our trainer can honour only some values, and why."""
 
 
-class Job(NamedTuple):
+class RunFacts(NamedTuple):
     """What verl's configuration depends on besides a run's settings."""
 
     folder: str
@@ -79,27 +79,27 @@ class Job(NamedTuple):
     """Arguments of the chat template besides the messages."""
 
 
-def verl_settings(config: RunConfig, job: Job) -> dict[str, Any]:
+def verl_settings(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
     """verl's configuration for a run; `engine_options` (a tree like verl's own) go on top."""
-    for name, reason in _refusals(config, job):
-        raise ConfigError(f"{name}: {reason}. Change it, or use engine: embedded.")
-    is_validated = job.has_gold and not config.evaluation.is_off
+    for name, reason in _refusals(config, facts):
+        raise ConfigError(f"{name}: {reason}. Change it, or use engine: local.")
+    is_validated = facts.has_gold and not config.evaluation.is_off
     settings: dict[str, Any] = {
         "data": {
-            "train_files": f"{job.folder}/train.parquet",
-            "val_files": f"{job.folder}/validation.parquet",
-            "train_batch_size": min(config.questions_per_step, job.questions),
-            "max_prompt_length": job.prompt_tokens,
+            "train_files": f"{facts.folder}/train.parquet",
+            "val_files": f"{facts.folder}/validation.parquet",
+            "train_batch_size": min(config.questions_per_step, facts.questions),
+            "max_prompt_length": facts.prompt_tokens,
             "max_response_length": config.sampling.max_tokens,
             "filter_overlong_prompts": False,
             "seed": config.seed,
-            "apply_chat_template_kwargs": dict(job.switches),
+            "apply_chat_template_kwargs": dict(facts.switches),
             "trust_remote_code": config.trust_remote_code,
         },
         "actor_rollout_ref": {
-            "model": _model(config, job),
-            "actor": _actor(config, job),
-            "rollout": _rollout(config, job),
+            "model": _model(config, facts),
+            "actor": _actor(config, facts),
+            "rollout": _rollout(config, facts),
         },
         "reward": {
             "custom_reward_function": {
@@ -116,12 +116,12 @@ def verl_settings(config: RunConfig, job: Job) -> dict[str, Any]:
             "val_before_train": is_validated,
             "test_freq": (config.evaluation.every or config.steps) if is_validated else -1,
             "save_freq": config.checkpoint_every,
-            "default_local_dir": f"{job.folder}/checkpoints",
-            "experiment_name": job.folder.rpartition("/")[2],
+            "default_local_dir": f"{facts.folder}/checkpoints",
+            "experiment_name": facts.folder.rpartition("/")[2],
             "logger": ["console", "file", *config.trackers],
         },
         "ray_kwargs": {
-            "ray_init": {"runtime_env": {"env_vars": {"VERL_FILE_LOGGER_PATH": f"{job.folder}/verl.jsonl"}}}
+            "ray_init": {"runtime_env": {"env_vars": {"VERL_FILE_LOGGER_PATH": f"{facts.folder}/verl.jsonl"}}}
         },
         "scrl": {name: value for name in CREDIT_SETTINGS if (value := getattr(config, name)) is not None}
         | ({} if config.votes_file is None else {"label_votes": str(config.votes_file.resolve())}),
@@ -136,9 +136,9 @@ def verl_settings(config: RunConfig, job: Job) -> dict[str, Any]:
     return merged(ours, config.engine_options)
 
 
-def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
+def _refusals(config: RunConfig, facts: RunFacts) -> Iterator[tuple[str, str]]:
     """(setting, reason) for every setting that verl cannot honour."""
-    rows, gpus = min(config.questions_per_update, job.questions) * config.trained, config.nodes * config.gpus
+    rows, gpus = min(config.questions_per_update, facts.questions) * config.trained, config.nodes * config.gpus
     yield from shared_refusals(config, "verl")
     if config.label_votes in ("start", "round"):
         how = f"--completions {config.votes_per_question} --temperature {config.sampling.temperature:g} --out votes"
@@ -161,24 +161,24 @@ def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
         yield "trained", f"the {rows} completions of an update cannot be divided evenly among {gpus} GPUs"
 
 
-def _model(config: RunConfig, job: Job) -> dict[str, Any]:
+def _model(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
     adapter: dict[str, Any] = {}
     if config.lora is not None:
         rank = config.lora.rank
         adapter = {"lora_rank": rank, "lora_alpha": 2 * rank, "target_modules": "all-linear"}
     return adapter | {
         "path": config.model,
-        "custom_chat_template": job.template,
+        "custom_chat_template": facts.template,
         "trust_remote_code": config.trust_remote_code,
         "enable_gradient_checkpointing": config.compute.gradient_checkpointing,
     }
 
 
-def _actor(config: RunConfig, job: Job) -> dict[str, Any]:
+def _actor(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
     loss, optimizer = config.loss, config.optimizer
-    longest = job.prompt_tokens + config.sampling.max_tokens
+    longest = facts.prompt_tokens + config.sampling.max_tokens
     return {
-        "ppo_mini_batch_size": min(config.questions_per_update, job.questions),
+        "ppo_mini_batch_size": min(config.questions_per_update, facts.questions),
         "ppo_max_token_len_per_gpu": config.compute.micro_batch * longest,
         "policy_loss": {"loss_mode": "vanilla" if loss.ratio == "token" else "gspo"},
         "loss_agg_mode": LOSS_AGG_MODES[loss.mean],
@@ -203,7 +203,7 @@ def _actor(config: RunConfig, job: Job) -> dict[str, Any]:
     }
 
 
-def _rollout(config: RunConfig, job: Job) -> dict[str, Any]:
+def _rollout(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
     sampling, validation = config.sampling, config.evaluation_sampling
     return {
         "n": config.trained,
@@ -211,7 +211,7 @@ def _rollout(config: RunConfig, job: Job) -> dict[str, Any]:
         "top_p": sampling.top_p,
         "top_k": sampling.top_k or -1,
         "dtype": "float32" if config.compute.dtype == "float32" else "bfloat16",
-        "max_model_len": job.prompt_tokens + sampling.max_tokens,
+        "max_model_len": facts.prompt_tokens + sampling.max_tokens,
         "val_kwargs": {
             "n": config.evaluation.completions or 1,
             "temperature": validation.temperature,
@@ -256,7 +256,7 @@ def check_method(config: RunConfig, actor: Mapping[str, Any]) -> None:
     if rule.method.weigh_tokens is not None and not is_weighable:
         reasons.append(f"weighs tokens, which verl's loss can do with loss_agg_mode={mode}, no KL and no bonus")
     if reasons:
-        raise ConfigError(f"method: {rule.method.name!r} {reasons[0]}. Use another method, or the embedded engine.")
+        raise ConfigError(f"method: {rule.method.name!r} {reasons[0]}. Use another method, or the local engine.")
 
 
 def check_options(options: Mapping[str, Any]) -> None:

@@ -32,10 +32,10 @@ from scrl.credit.group_metrics import group_metrics, positive_labels
 from scrl.credit.label_votes import LabelVotes
 from scrl.credit.labels import count_votes
 from scrl.credit.rule import CreditedGroup
-from scrl.data.run_state import ENGINE_STATE
 from scrl.engines.requirements import require_engine
 from scrl.engines.verl.settings import read_settings
 from scrl.errors import ConfigError, InputError
+from scrl.files.run_state import ENGINE_STATE
 from scrl.lab.stored_groups import first_visits
 from scrl.records import Credit, Question, Sample, Sampled
 from scrl.training.crediting import Crediting, with_drawn
@@ -173,7 +173,7 @@ class ScrlTrainer(PPOTrainerSync):
             if split is not None and np.nansum(split[0] * split[1]) < 0:
                 raise ConfigError(
                     f"method: {rule.method.name!r} pushes one completion up and down at once, and verl's loss has one "
-                    "advantage per token. Use another method, or the embedded engine."
+                    "advantage per token. Use another method, or the local engine."
                 )
         return groups_B
 

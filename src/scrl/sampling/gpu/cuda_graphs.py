@@ -17,7 +17,7 @@ from torch import Tensor
 from scrl.sampling.gpu import reference_ops
 from scrl.sampling.gpu.decode_step import Ops, next_logits
 from scrl.sampling.gpu.fused_weights import FusedWeights
-from scrl.sampling.gpu.kv_cache import KVCache
+from scrl.sampling.gpu.step_memory import StepMemory
 from scrl.sampling.settings import SamplingSettings
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 320, 384, 448, 512)
@@ -59,46 +59,46 @@ class CudaGraphs:
         self._seen.clear()
         self._pool = self._logits = None
 
-    def step(self, cache: KVCache, weights: FusedWeights, size: StepSize, settings: SamplingSettings) -> None:
+    def step(self, memory: StepMemory, weights: FusedWeights, size: StepSize, settings: SamplingSettings) -> None:
         """One more token for every row."""
         if settings.temperature == 0:
             kind = "greedy"
         else:
             kind = "sorted" if settings.top_k > 0 else "nucleus" if settings.top_p < 1 else "all"
         key = (size, kind)
-        if self._can_capture and is_on_gpu(cache):
+        if self._can_capture and is_on_gpu(memory):
             if key not in self._graphs and key in self._seen:
-                self._capture(key, cache, weights, settings)
+                self._capture(key, memory, weights, settings)
             self._seen.add(key)
         if key in self._graphs:
             self._graphs[key].replay()
         else:
-            self._run(key, cache, weights, settings)
+            self._run(key, memory, weights, settings)
         if kind == "sorted" and self._logits is not None:
             self._note("sampling.top_k: likeliest tokens are found by sorting, outside of the captured step: slower")
-            reference_ops.draw_tokens(self._logits[: size.rows], cache.state, cache.completions, settings)
+            reference_ops.draw_tokens(self._logits[: size.rows], memory.state, memory.completions, settings)
 
-    def _run(self, key: GraphKey, cache: KVCache, weights: FusedWeights, settings: SamplingSettings) -> None:
+    def _run(self, key: GraphKey, memory: StepMemory, weights: FusedWeights, settings: SamplingSettings) -> None:
         """The part of a step that can be captured."""
         size, kind = key
         _, suffix_pages, prompt_pages, num_teams = size
-        tables = replace(cache.tables, suffix_pages=suffix_pages, prompt_pages=prompt_pages, num_teams=num_teams)
-        logits_RV = next_logits(self.ops, weights, size.rows, cache.state, tables, cache.keys, cache.values)
+        tables = replace(memory.tables, suffix_pages=suffix_pages, prompt_pages=prompt_pages, num_teams=num_teams)
+        logits_RV = next_logits(self.ops, weights, size.rows, memory.state, tables, memory.keys, memory.values)
         if kind != "sorted":
-            self.ops.draw_tokens(logits_RV, cache.state, cache.completions, settings)
+            self.ops.draw_tokens(logits_RV, memory.state, memory.completions, settings)
             return
         if self._logits is None:
-            self._logits = logits_RV.new_empty(cache.size.slots, logits_RV.shape[1])
+            self._logits = logits_RV.new_empty(memory.size.slots, logits_RV.shape[1])
         self._logits[: size.rows] = logits_RV
 
-    def _capture(self, key: GraphKey, cache: KVCache, weights: FusedWeights, settings: SamplingSettings) -> None:
+    def _capture(self, key: GraphKey, memory: StepMemory, weights: FusedWeights, settings: SamplingSettings) -> None:
         """Capture a step while earlier ones still run; if that fails, all steps run eagerly from now on."""
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         failure: BaseException | None = None
         try:
-            self._run(key, cache, weights, settings)
+            self._run(key, memory, weights, settings)
         except BaseException as error:  # whatever it is, the capture must end
             failure = error
         try:
@@ -123,9 +123,9 @@ class CudaGraphs:
         self._notes.add(text)
 
 
-def is_on_gpu(cache: KVCache) -> bool:
+def is_on_gpu(memory: StepMemory) -> bool:
     """Whether steps can be captured at all."""
-    return cache.keys.is_cuda
+    return memory.keys.is_cuda
 
 
 def bucket_rows(rows: int) -> int:

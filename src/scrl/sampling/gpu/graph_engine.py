@@ -20,15 +20,15 @@ import torch
 from torch import nn
 
 from scrl.device_copy import HostCopy, copy_to_host
-from scrl.policy.pass_memory import RESERVED_SHARE
+from scrl.policy.memory import RESERVED_SHARE
 from scrl.records import Floats, Tokens
 from scrl.sampling.eager_decode import DecodedRows
 from scrl.sampling.gpu.cuda_graphs import CudaGraphs, StepSize, bucket_rows, step_size
 from scrl.sampling.gpu.decode_state import ALIVE, COMPLETION, LENGTH
 from scrl.sampling.gpu.decode_step import Ops
 from scrl.sampling.gpu.fused_weights import FusedWeights, fuse
-from scrl.sampling.gpu.kv_cache import CacheSize, KVCache, affordable_pages, prompt_teams
 from scrl.sampling.gpu.scheduler import Prefix, Row, Scheduler, max_pages, min_pages
+from scrl.sampling.gpu.step_memory import MemorySize, StepMemory, affordable_pages, prompt_teams
 from scrl.sampling.gpu.stop_scanner import StopScanner
 from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.stop_texts import StopTexts
@@ -44,7 +44,7 @@ read at most this many prompt tokens. A guess."""
 PROMPT_STEP = 1024
 """Room for prompts is a multiple of this many tokens, so that slightly longer ones do not need new memory."""
 ENOUGH_PAGES = 0.98
-"""A cache with this share of the pages that could be needed is not replaced by a larger one: a row is preempted only if
+"""Memory with this share of the pages that could be needed is not replaced by a larger one: a row is preempted only if
 nearly all rows reach their limits."""
 CHECK_EVERY = 8
 """Steps between two looks at which rows have ended."""
@@ -76,7 +76,7 @@ class GraphEngine:
         self._end_tokens = tuple(end_tokens)
         self._page_size = page_size
         self._graphs = CudaGraphs(ops, on_note)
-        self._cache: KVCache | None = None
+        self._memory: StepMemory | None = None
         self._wanted_pages = 0
         self._weights: FusedWeights | None = None
         self._stream: Any = None
@@ -90,7 +90,7 @@ class GraphEngine:
     def release(self) -> None:
         """Free all memory; the next call allocates and captures again."""
         self._graphs.clear()
-        self._cache = None
+        self._memory = None
         if self._stream is not None:
             torch.cuda.empty_cache()
 
@@ -113,13 +113,13 @@ class GraphEngine:
                 Row(number, prefixes[request.group], int(request.tokens_P[-1]), request.limit)
                 for number, request in enumerate(requests)
             ]
-            self._cache = cache = self._cache_for(rows, requests, record, max_rows, weights)
-            cache.reset([request.uniforms_T for request in requests], settings.temperature, settings.top_p)
-            scheduler = Scheduler(min(max_rows, cache.size.slots), cache.size.pages, self._page_size)
+            self._memory = memory = self._memory_for(rows, requests, record, max_rows, weights)
+            memory.reset([request.uniforms_T for request in requests], settings.temperature, settings.top_p)
+            scheduler = Scheduler(min(max_rows, memory.size.slots), memory.size.pages, self._page_size)
             scheduler.add(rows)
             scanner = StopScanner(stops, self._end_tokens)
-            self._run(cache, weights, scheduler, settings, scanner)
-            return scanner.results(cache.completions, len(requests), max(request.limit for request in requests))
+            self._run(memory, weights, scheduler, settings, scanner)
+            return scanner.results(memory.completions, len(requests), max(request.limit for request in requests))
 
     @contextmanager
     def _own_stream(self, device: torch.device) -> Iterator[None]:
@@ -138,17 +138,17 @@ class GraphEngine:
         finally:
             torch.cuda.current_stream(device).wait_stream(self._stream)
 
-    def _cache_for(
+    def _memory_for(
         self,
         rows: Sequence[Row],
         requests: Sequence[Request],
         record: Sequence[str],
         max_rows: int,
         weights: FusedWeights,
-    ) -> KVCache:
-        """The current cache if it suffices, else a new one with all pages that could be needed, or that fit."""
+    ) -> StepMemory:
+        """The current memory if it suffices, else new with all pages that could be needed, or that fit."""
         slots = bucket_rows(min(max_rows, len(rows)))
-        size = CacheSize(
+        size = MemorySize(
             slots=slots,
             pages=max_pages(rows, slots, self._page_size),
             page_size=self._page_size,
@@ -159,15 +159,15 @@ class GraphEngine:
         )
         device = weights.embedding.device
         least = min_pages(rows, self._page_size)
-        if self._cache is not None and self._cache.size.holds(size):
-            pages = self._cache.size.pages
+        if self._memory is not None and self._memory.size.holds(size):
+            pages = self._memory.size.pages
             is_enough = pages >= ENOUGH_PAGES * size.pages or pages < self._wanted_pages  # memory had no more
             if pages >= least and is_enough:
                 if device.type == "cuda":
                     free, total = torch.cuda.mem_get_info(device)
                     if free < RESERVED_SHARE * total:  # torch cannot free what it caches while a step is captured
                         torch.cuda.empty_cache()
-                return self._cache
+                return self._memory
         self.release()
         self._wanted_pages = size.pages
         if device.type == "cuda":
@@ -176,11 +176,11 @@ class GraphEngine:
             if affordable < least:
                 raise torch.OutOfMemoryError(f"{least} pages are needed for one completion, {affordable} fit")
             size = replace(size, pages=min(size.pages, affordable))
-        return KVCache.build(self._model, weights.shape, size, self._end_tokens)
+        return StepMemory.build(self._model, weights.shape, size, self._end_tokens)
 
     def _run(
         self,
-        cache: KVCache,
+        memory: StepMemory,
         weights: FusedWeights,
         scheduler: Scheduler,
         settings: SamplingSettings,
@@ -191,35 +191,35 @@ class GraphEngine:
         is_changed = True
         while scheduler.running or scheduler.waiting:
             num_rows = len(scheduler.running)
-            cache.prefill(self._graphs.ops, weights, scheduler.admit())
+            memory.prefill(self._graphs.ops, weights, scheduler.admit())
             steps = scheduler.num_steps(CHECK_EVERY)
             is_changed |= len(scheduler.running) > num_rows
-            is_changed |= self._allocate(cache, scheduler, steps)
+            is_changed |= self._allocate(memory, scheduler, steps)
             if is_changed:
-                cache.assign_slots(scheduler.running)
-            size = self._step_size(cache, scheduler.running)
+                memory.assign_slots(scheduler.running)
+            size = self._step_size(memory, scheduler.running)
             for _ in range(steps):
-                self._graphs.step(cache, weights, size, settings)
+                self._graphs.step(memory, weights, size, settings)
             scheduler.advance(steps)
             num_rows = len(scheduler.running)
-            before, snapshot = snapshot, _Snapshot.start(cache, num_rows, scanner.needs_tokens)
+            before, snapshot = snapshot, _Snapshot.start(memory, num_rows, scanner.needs_tokens)
             scheduler.retire({} if before is None else before.ended(scanner))
             is_changed = len(scheduler.running) < num_rows
 
-    def _allocate(self, cache: KVCache, scheduler: Scheduler, steps: int) -> bool:
+    def _allocate(self, memory: StepMemory, scheduler: Scheduler, steps: int) -> bool:
         """Pages for the next steps, and whether any changed hands; preempted rows are queued unless they have ended."""
         num_pages = sum(len(row.pages) for row in scheduler.running)
         preempted = scheduler.allocate(steps)
         for row in preempted:
-            length = int(cache.completions.lengths_C[row.completion])  # waits for the device, which is rare
-            written_T = cache.completions.tokens_CT[row.completion, row.start : length].cpu().numpy().astype(np.int64)
+            length = int(memory.completions.lengths_C[row.completion])  # waits for the device, which is rare
+            written_T = memory.completions.tokens_CT[row.completion, row.start : length].cpu().numpy().astype(np.int64)
             if length < row.limit and not (len(written_T) and written_T[-1] in self._end_tokens):
                 scheduler.requeue(row, written_T)
                 self.preemptions += 1
         return bool(preempted) or sum(len(row.pages) for row in scheduler.running) != num_pages
 
-    def _step_size(self, cache: KVCache, running: Sequence[Row]) -> StepSize:
-        team_size = cache.tables.teams.shape[1]
+    def _step_size(self, memory: StepMemory, running: Sequence[Row]) -> StepSize:
+        team_size = memory.tables.teams.shape[1]
         suffix_pages = max(len(row.pages) for row in running)
         prompts = [len(row.prefix.tokens_P) for row in running]
         is_alone = reads_alone(prompts, suffix_pages, self._page_size)
@@ -246,10 +246,10 @@ class _Snapshot(NamedTuple):
     tokens_RT: HostCopy | None
 
     @classmethod
-    def start(cls, cache: KVCache, rows: int, with_tokens: bool) -> _Snapshot:
+    def start(cls, memory: StepMemory, rows: int, with_tokens: bool) -> _Snapshot:
         """Queue the copies; they arrive while the next steps run."""
-        fields = cache.state.fields[:, :rows].contiguous()
-        tokens_RT = cache.completions.tokens_CT[fields[COMPLETION].long()] if with_tokens else None
+        fields = memory.state.fields[:, :rows].contiguous()
+        tokens_RT = memory.completions.tokens_CT[fields[COMPLETION].long()] if with_tokens else None
         return cls(copy_to_host(fields), None if tokens_RT is None else copy_to_host(tokens_RT))
 
     def ended(self, scanner: StopScanner) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""The paged KV cache, and the other device memory of a call: the rows' state and the completions."""
+"""The device memory of a call: the paged cache of keys and values, the rows' state and the completions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from scrl.attention import attention_without_cudnn
 from scrl.device_copy import pad_rows, to_device
-from scrl.policy.pass_memory import RESERVED_SHARE
+from scrl.policy.memory import RESERVED_SHARE
 from scrl.records import Floats
 from scrl.sampling.decoders import ForwardPass
 from scrl.sampling.gpu.decode_state import COMPLETION, FIELDS, Completions, DecodeState, PageTables
@@ -28,8 +28,8 @@ TEAM_QUERIES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class CacheSize:
-    """What a cache has room for."""
+class MemorySize:
+    """What there is room for."""
 
     slots: int
     pages: int
@@ -40,14 +40,14 @@ class CacheSize:
     prompt_tokens: int
     record: tuple[str, ...] = ()
 
-    def holds(self, other: CacheSize) -> bool:
+    def holds(self, other: MemorySize) -> bool:
         """Whether there is room for `other`, apart from its pages."""
         mine, theirs = ((s.slots, s.completions, s.max_tokens, s.prompt_tokens) for s in (self, other))
         is_alike = (self.page_size, self.record) == (other.page_size, other.record)
         return is_alike and all(map(int.__ge__, mine, theirs))
 
 
-def affordable_pages(free: int, total: int, shape: Shape, size: CacheSize, itemsize: int) -> int:
+def affordable_pages(free: int, total: int, shape: Shape, size: MemorySize, itemsize: int) -> int:
     """Pages that fit in `free` bytes beside the memory of a decode step, of a prefill and of the completions.
 
     A page of 256 tokens takes 256 · 2 · layers · key heads · D numbers: 9.4 MB for Qwen2.5-3B, 37.7 MB for Qwen3-4B.
@@ -62,10 +62,10 @@ def affordable_pages(free: int, total: int, shape: Shape, size: CacheSize, items
 
 
 @dataclass(slots=True, eq=False)
-class KVCache:
+class StepMemory:
     """Everything whose address a captured step holds."""
 
-    size: CacheSize
+    size: MemorySize
     keys: Tensor
     """[layers, pages, key heads, page size, D]."""
     values: Tensor
@@ -74,7 +74,7 @@ class KVCache:
     tables: PageTables
 
     @classmethod
-    def build(cls, model: nn.Module, shape: Shape, size: CacheSize, end_tokens: Sequence[int]) -> KVCache:
+    def build(cls, model: nn.Module, shape: Shape, size: MemorySize, end_tokens: Sequence[int]) -> StepMemory:
         """Allocate zeroed memory, and the rotary tables of all positions that can come up."""
         like = next(model.parameters())
         pool = (shape.layers, size.pages, shape.kv_heads, size.page_size, shape.head_size)

@@ -10,9 +10,8 @@ from updates import Memory, credit_of, draw_group, make_policy, small_model, wei
 from scrl.config import read_config
 from scrl.planning.plan import make_plan
 from scrl.policy import policy as policy_module
-from scrl.policy.allocator import VARIABLES, set_up_allocator
-from scrl.policy.optimizer_choice import open_optimizer
-from scrl.policy.pass_memory import PassMemory, free_room, measure_pass
+from scrl.policy.memory import ALLOCATOR, PassMemory, free_room, measure_pass, set_up_allocator
+from scrl.policy.optimizer import open_optimizer
 from scrl.policy.settings import ComputeSettings, OptimizerSettings
 
 GIB = 2**30
@@ -143,9 +142,9 @@ GROW = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 @pytest.fixture
 def variables(monkeypatch):
     """On a machine with a GPU: what torch would read."""
-    monkeypatch.setattr("scrl.policy.allocator.os.environ", {})
+    monkeypatch.setattr("scrl.policy.memory.os.environ", {})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    return lambda: {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    return lambda: {name: os.environ[name] for name in ALLOCATOR if name in os.environ}
 
 
 @pytest.mark.parametrize(

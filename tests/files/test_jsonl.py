@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from scrl.data.jsonl import read_json_lines
-from scrl.data.whole_files import give_usual_mode, whole_file, write_whole
 from scrl.errors import DataError
+from scrl.files.jsonl import read_json_lines
+from scrl.files.whole_files import give_usual_mode, whole_file, write_whole
 
 LINES = ['{"n": 1}', "", '{"text": "one\u2028line"}', '{"n": 3}']
 FIELDS = [{"n": 1}, {"text": "one\u2028line"}, {"n": 3}]

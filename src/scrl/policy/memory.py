@@ -1,4 +1,4 @@
-"""The memory of a forward and backward pass on a GPU, measured: how many tokens fit into what is free?
+"""The memory of a GPU: how torch allocates it, and how many tokens of a forward and backward pass fit into it.
 
 bytes = fixed + per_token · tokens
 
@@ -8,11 +8,16 @@ before the first step, so that a run takes as much at a time as fits, instead of
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
+from scrl.policy.settings import ComputeSettings
+
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Variables that torch reads."""
 TRIALS = ((2048, 4096), (512, 1024), (128, 256))
 """About how many tokens the two passes have; the next pair if these do not fit. Shorter ones do not fill a block of
 logits, so that `per_token` is too large rather than too small."""
@@ -20,6 +25,18 @@ MARGIN = 1.1
 """The measurement is multiplied by this: rows that are packed or padded differ a little."""
 RESERVED_SHARE = 0.04
 """Share of a GPU's memory that is left to others and to fragmentation."""
+
+
+def set_up_allocator(compute: ComputeSettings) -> None:
+    """Let segments of a GPU's memory grow. Torch reads this when it first uses the GPU: call it before.
+
+    No two updates have rows of the same lengths, and a memory block that is a little too small would have to be
+    allocated anew, which takes milliseconds: segments that can grow avoid that. vLLM could not give such memory back,
+    and a variable that the user has set is left alone.
+    """
+    is_ours = compute.sampler == "local" and compute.device != "cpu" and torch.cuda.is_available()
+    if is_ours and not any(name in os.environ for name in ALLOCATOR):
+        os.environ[ALLOCATOR[0]] = "expandable_segments:True"
 
 
 class PassMemory(NamedTuple):

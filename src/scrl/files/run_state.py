@@ -10,7 +10,7 @@ from typing import Any
 from scrl.errors import DataError
 
 STATE = "trainer_state.json"
-"""The state file in a checkpoint of the embedded engine."""
+"""The state file in a checkpoint of the local engine."""
 ENGINE_STATE = "scrl_state.json"
 """What a run on TRL or verl keeps beside the files of theirs, of which trainer_state.json is one."""
 VERSION = 1
