@@ -189,7 +189,7 @@ def test_a_benchmark_brings_its_reader():
     assert build_config(values).reader == "choice"
     assert build_config(values | {"reader": "boxed"}).reader == "boxed"
     apart = build_config(values | {"evaluation": {"held_out": "amc"}})
-    assert any("held-out" in warning for warning in warnings(apart))
+    assert any("held-out" in warning for warning in warnings(apart, 8, 1.0, 0))
     for questions in ("amc", "q.txt"):
         assert build_config(values | {"questions": questions}).reader == "boxed"
 

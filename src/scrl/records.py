@@ -63,6 +63,8 @@ class Completion(NamedTuple):
     """The answer as read elsewhere, None for no answer; it wins over `text`."""
     facts: Mapping[str, float] = MappingProxyType({})
     """Some of FACTS."""
+    is_cut: bool = False
+    """Whether it was cut at the most tokens allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +176,11 @@ class Sampled:
     @property
     def group(self) -> Group:
         """What credit is assigned to: texts and entropies, no tokens and no gold."""
-        completions = tuple(Completion(sample.text, sample.entropy, facts=sample.facts) for sample in self.samples_G)
-        return Group(completions, self.question.id, self.step)
+        completions = (
+            Completion(sample.text, sample.entropy, facts=sample.facts, is_cut=not sample.is_finished)
+            for sample in self.samples_G
+        )
+        return Group(tuple(completions), self.question.id, self.step)
 
 
 @dataclass(frozen=True, slots=True)

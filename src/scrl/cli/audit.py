@@ -137,7 +137,7 @@ def _facts(result: Mapping[str, Any]) -> dict[str, Cell]:
     if gold is not None:
         facts |= {
             "questions with gold": f"{gold['questions']:,}",
-            "the most frequent answer is right": _figure(gold["majority_accuracy"]),
+            "the most frequent answer is right (ties shared)": _figure(gold["majority_accuracy"]),
             "a single completion is right (pass@1)": _figure(gold["pass@1"]),
             "some completion is right (pass@n)": _figure(gold["pass@n"]),
             "wrong answers more uncertain than the right one (AUROC)": _figure(gold["entropy_auroc"]),

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from scrl.answers.classes import MISSING, Classes, classify
-from scrl.answers.readers import Reader, get_reader
+from scrl.answers.readers import Reader, get_reader, read_answer
 from scrl.credit.advantages import is_constant, reward_advantages, split_by_sign
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.labels import count_votes, with_votes
@@ -82,7 +82,10 @@ class CreditRule:
 
     def classify(self, group: Group) -> Classes:
         """The answers of a group, grouped by meaning."""
-        answers_G = [self.reader(c.text) if isinstance(c.answer, Unread) else c.answer for c in group.completions]
+        answers_G = [
+            read_answer(self.reader, c.text, is_cut=c.is_cut) if isinstance(c.answer, Unread) else c.answer
+            for c in group.completions
+        ]
         return classify(answers_G, significant_digits=self.significant_digits)
 
     @property

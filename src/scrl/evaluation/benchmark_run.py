@@ -199,7 +199,10 @@ def _read_rollouts(questions: tuple[Question, ...], samples: int, path: Path) ->
         lines = enumerate(file, start=1)
         for question in questions:
             rollouts_G = [_parse_rollout(path, number, raw, question) for number, raw in islice(lines, samples)]
-            completions = tuple(Completion(rollout["completion"], rollout["entropy"]) for rollout in rollouts_G)
+            completions = tuple(
+                Completion(rollout["completion"], rollout["entropy"], is_cut=not rollout["finished"])
+                for rollout in rollouts_G
+            )
             columns = (tuple(rollout[name] for rollout in rollouts_G) for name in ("entropy", "num_tokens", "finished"))
             yield AnsweredQuestion(question, Group(completions, question.id), *columns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,11 +18,17 @@ from scrl.planning.shapes import ModelShape, counted_shape, shape_of
 from scrl.policy.memory import set_up_allocator
 from scrl.policy.model import empty_model, load_tokenizer, model_shape, pick_device, pick_dtype
 from scrl.policy.model_paths import model_folder
+from scrl.policy.settings import ADAPTER_LEARNING_RATE, OptimizerSettings
 from scrl.records import Question
 from scrl.reporting.text import counted
 from scrl.sampling.settings import ALL_EQUAL
 from scrl.training.base_run import load_sets, usable_sets
 from scrl.training.stream import QuestionStream
+
+MANY_PASSES, FAR_OFF = 10, 30
+"""Passes over the questions, and how many times the usual learning rate, above which a run is warned."""
+TINY = 10_000_000
+"""Weights below which a model, such as the embedded one, wants larger learning rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ def _plan(
         f"{groups * config.completions * config.sampling.max_tokens:,} tokens sampled",
         f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and {above} on top",
         *checkpoints,
-        *warnings(config),
+        *warnings(config, len(questions), epochs, shape.num_weights),
     )
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
     return Plan(updates, epochs, shape.num_weights, memory, f"{name}, {str(dtype).removeprefix('torch.')}", lines)
@@ -131,9 +138,18 @@ def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, 
     return {name: amounts[name] for name in (names if work.vllm_memory is None else [*names, "vLLM's weights"])}
 
 
-def warnings(config: RunConfig) -> Iterator[str]:
+def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: int) -> Iterator[str]:
     """What a user should know before spending the time."""
-    rule = config.rule()
+    rule, rate = config.rule(), config.optimizer.learning_rate
+    if passes > MANY_PASSES:
+        enough = math.ceil(MANY_PASSES * config.steps / passes)
+        over = counted(num_questions, "question")
+        yield f"WARNING: {passes:.0f} passes over {over}; --steps {enough} would make {MANY_PASSES}"
+    if config.questions_per_step > num_questions:
+        yield f"questions_per_step: {config.questions_per_step}, but there are {num_questions}; a step takes them all"
+    usual = OptimizerSettings().learning_rate if config.lora is None else ADAPTER_LEARNING_RATE
+    if num_weights > TINY and not usual / FAR_OFF <= rate <= usual * FAR_OFF:
+        yield f"WARNING: optimizer.learning_rate is {rate:g}; {usual:g} is usual; so far off, runs fail or do nothing"
     limit = getattr(rule.settings, "max_negative_share", 0.0)
     if rule.method.has_negatives and limit and config.completions * limit <= 1:
         yield (
