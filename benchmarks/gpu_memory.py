@@ -178,7 +178,7 @@ def take_steps(case: Case, settings: Sequence[str]) -> dict[str, Any]:
             found |= {"weights": model.num_weights, "planned": sum(plan.values()) / 2**30}
             for name, value in {
                 "scrl.training.base_run.load_model": lambda *_, **__: model,
-                "scrl.training.run.check_room": lambda *_: None,
+                "scrl.training.loop.check_room": lambda *_: None,
             }.items():
                 stack.enter_context(patch(name, value))
             train(config, Path(folder) / "run", watch)

@@ -24,8 +24,7 @@ import numpy as np
 import yaml
 from mpmath import betainc, findroot
 
-from scrl.evaluation.statistics import mean_over_seeds
-from scrl.evaluation.transitions import TRANSITIONS, count_transitions
+from scrl.evaluation.statistics import TRANSITIONS, count_transitions, mean_over_seeds
 from scrl.files.jsonl import read_json_lines
 from scrl.reporting.tables import Cell, Table, as_markdown
 

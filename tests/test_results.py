@@ -13,7 +13,7 @@ from line_files import write_lines
 from tables import RESULTS, STUDIES, Kept, Questions, Study, difference, mean_of, step_mean
 
 from scrl.config import build_config
-from scrl.evaluation.transitions import count_transitions
+from scrl.evaluation.statistics import count_transitions
 
 DOCS = RESULTS.parent / "docs"
 

@@ -154,24 +154,6 @@ def test_what_cannot_be_compared_is_refused_with_the_fix(place, call):
         assert reason in err.replace("\n", " "), words
 
 
-def test_a_run_and_an_evaluation_are_made_comparable_by_the_command_that_is_printed(place, refusal, tmp_path):
-    start = place("start", line(LOW, benchmark="arithmetic:medium", max_tokens=72, seed=3))
-    run = place("first", line(LOW, 0, "stream"), line(HIGH, 20, "stream"))
-    (tmp_path / "first" / "config.yaml").write_text("method: ttrl\nseed: 3\n")
-    protocol = "arithmetic:medium --completions 16 --temperature 0.6 --top-p 0.95 --max-tokens 72 --seed 3"
-    for places, then in (((start, run), f"{start} {run}-measured"), ((run, start), f"{run}-measured {start}")):
-        said = refusal("compare", *places)
-        assert f"scrl evaluate {run}/checkpoints/last {protocol} --out {run}-measured" in said
-        assert f"scrl compare {then}" in said
-    (tmp_path / "start" / "evaluation.yaml").write_text(
-        "limit: 2\nreader: number\nprompt: {instruction: '', style: auto}\n"
-    )
-    protocol += " --limit 2 --reader number --prompt.instruction ''"
-    other = place("second", line(LOW, benchmark="amc"))
-    said = refusal("compare", start, other)
-    assert f"scrl evaluate tiny {protocol} --out {other}-measured" in said
-
-
 # Report
 
 

@@ -15,10 +15,14 @@ import scrl
 from scrl.answers.classes import Classes
 from scrl.config import GuardSettings
 from scrl.credit.elsewhere import MIN_OTHERS, LastVotes, few_others, require_others
-from scrl.credit.group_metrics import same_answer_share
-from scrl.credit.pushes import gives, push, push_to_stock, stock_label, stock_share, stock_values
+from scrl.credit.group_metrics import (
+    gives,
+    push,
+    same_answer_share,
+    stock_values,
+)
+from scrl.credit.labels import count_votes
 from scrl.credit.rule import credit_rule
-from scrl.credit.tally import count_votes
 from scrl.errors import InputError
 from scrl.records import Completion, Elsewhere, Group, Labels, Tally
 from scrl.training.guard import alarms
@@ -201,16 +205,11 @@ def test_a_push_is_the_covariance_of_advantage_and_event():
     found = credit({"1": 2, "2": 2}, Elsewhere(9, {"1": 0.5}, ("1",)))
     # rewards −0.25, −0.25, 0.5, 0.5 → advantages −1, −1, 1, 1; giving 1: e = 1, 1, 0, 0, ē = ½
     assert push(found, gives(found.tally, ("1",))) == pytest.approx(-0.5, abs=1e-5)
-    assert push_to_stock(found) == push(found, gives(found.tally, ("1",)))
-    assert stock_share(found) == 0.5
-    assert stock_values([found]) == {
-        "stock_share": [0.5],
-        "push_stock": [push_to_stock(found)],
-    }  # contrast has no labels
+    to_stock = push(found, gives(found.tally, ("1",)))
+    assert stock_values([found]) == {"stock_share": [0.5], "push_stock": [to_stock]}  # contrast has no labels
     assert push(found, gives(found.tally, ("2",))) == pytest.approx(0.5, abs=1e-5)
     assert push(found, gives(found.tally, ())) == 0.0
     unknown = credit({"1": 2, "2": 2}, Elsewhere(3))
-    assert (push_to_stock(unknown), stock_share(unknown), stock_label(unknown)) == (None, None, None)
     assert stock_values([unknown]) == {}
 
 
@@ -297,7 +296,7 @@ def test_pushes_on_a_real_run_are_those_of_an_independent_program(run, method):
             right_G = np.isin(np.arange(credit_.tally.size), line["right"]).astype(float)
             stock_G = gives(credit_.tally, credit_.stock)
             found["push_right"][step // 20].append(push(credit_, right_G))
-            found["push_stock"][step // 20].append(push_to_stock(credit_))
+            found["push_stock"][step // 20].append(push(credit_, stock_G))
             found["push_stock_wrong"][step // 20].append(push(credit_, stock_G * (1 - right_G)))
     for name, windows in PUSHES[run][method].items():
         assert [np.mean(found[name][window]) for window in range(4)] == pytest.approx(windows, abs=1e-6)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from scrl.config import build_config
 from scrl.credit.label_votes import LabelVotes
+from scrl.credit.labels import count_votes, with_votes
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import credit_rule
-from scrl.credit.tally import count_votes, with_votes
 from scrl.data.completion_files import open_completions
 from scrl.errors import ConfigError, InputError
 from scrl.lab.label import label_file

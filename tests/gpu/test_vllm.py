@@ -163,12 +163,12 @@ def test_an_adapter_is_drawn_from(rig):
 
 def test_a_run_trains_and_draws_from_what_it_has_learned(rig, tmp_path, monkeypatch):
     from scrl.config import read_config
-    from scrl.training import run as run_module
+    from scrl.training import loop
     from scrl.training.listeners import Silent
     from scrl.training.loop import train
 
     monkeypatch.setattr("scrl.sampling.vllm.start_engine", lambda model, options: rebound(rig, model))
-    monkeypatch.setattr(run_module, "check_sampler", lambda compute: None)
+    monkeypatch.setattr(loop, "check_sampler", lambda compute: None)
     settings = [
         f"model={rig.folder}", "questions=arithmetic:easy:train:4", "prompt.style=plain", "prompt.max_tokens=128",
         "reader=last-number", "steps=2", "questions_per_step=2", "completions=8", "trained=4", "sampling.max_tokens=32",

@@ -118,7 +118,7 @@ def test_what_it_draws_is_checked(name, change, folder):
     ],
 )
 def test_a_path_that_leads_to_no_sampler_is_refused_before_a_model_is_loaded(path, words, folder, monkeypatch):
-    monkeypatch.setattr("scrl.training.run.prepare", lambda *given: pytest.fail("loaded"))
+    monkeypatch.setattr("scrl.training.loop.prepare", lambda *given: pytest.fail("loaded"))
     with pytest.raises(ConfigError, match=rf"compute\.sampler.*{words}"):
         train(read_config(None, [*SMALL, f"compute.sampler={path}"]), folder / "run", Listener())
     assert not (folder / "run").exists()

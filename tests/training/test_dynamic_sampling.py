@@ -16,8 +16,7 @@ from scrl.errors import ConfigError
 from scrl.metrics import STEP_METRICS
 from scrl.planning.plan import make_plan
 from scrl.records import Question, Sample, Sampled
-from scrl.training.loop import train
-from scrl.training.run import Run
+from scrl.training.loop import Run, train
 from scrl.training.stream import QuestionStream, is_flat, replace_flat
 
 pytestmark = pytest.mark.usefixtures("no_report")

@@ -10,11 +10,11 @@ from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question, Sample, Sampled
+from scrl.training.loop import open_run
 from scrl.training.probe import (
-    PREFERRED,
     Probe,
     cost_note,
-    count_answers,
+    count_by_reader,
     duration,
     probe_notes,
     proposals,
@@ -22,7 +22,6 @@ from scrl.training.probe import (
     shift_note,
     why_no_signal,
 )
-from scrl.training.run import open_run
 
 QUIET = ("evaluation.completions=0", "steps=1")
 
@@ -67,8 +66,7 @@ def test_the_probe_changes_nothing_of_what_is_learned(tmp_path):
 )
 def test_what_is_proposed(texts, cut, expected):
     probe = probe_of(*texts, cut=cut)
-    others = {name: count_answers(texts, name) for name in PREFERRED if name != "boxed"}
-    assert proposals(probe, count_answers(texts, "boxed"), others, small()) == expected
+    assert proposals(probe, *count_by_reader(texts, "boxed"), small()) == expected
 
 
 def test_few_answers_are_a_note_hardly_any_a_refusal():

@@ -15,7 +15,7 @@ from runs import SMALL, differences, do, go_on, no_page, small, state_of, stop_a
 
 from scrl.errors import InputError
 from scrl.policy.checkpoint import write_optimizer, write_weights
-from scrl.training import run, run_folder
+from scrl.training import loop, run_folder
 from scrl.training.loop import train
 from scrl.training.run_folder import RunFolder
 
@@ -110,7 +110,7 @@ def slow_saving():
         time.sleep(1)
         write_weights(*arguments)
 
-    run.write_weights = write  # type: ignore[attr-defined]
+    loop.write_weights = write  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGTERM)])
@@ -190,7 +190,7 @@ def test_a_kill_at_any_moment_of_a_steps_writing_leaves_a_run_that_goes_on_exact
         for name in ("mkdir", "rename"):
             patch.setattr(Path, name, snapshots.before(name, getattr(Path, name)))
         patch.setattr(run_folder, "_remove", snapshots.before("removing", run_folder._remove))
-        patch.setattr(run, "write_optimizer", snapshots.before("the state is written", write_optimizer))
+        patch.setattr(loop, "write_optimizer", snapshots.before("the state is written", write_optimizer))
         patch.setattr(RunFolder, "append", snapshots.in_halves(RunFolder.append))
         do(tmp_path / "run", *settings)
     later = {place: name for place, name in snapshots.taken.items() if (place / "metrics.jsonl").stat().st_size}
@@ -221,14 +221,14 @@ def test_evaluations_and_the_guard_are_not_skipped_by_a_kill_right_after_a_check
         pass
 
     folder = tmp_path / "run"
-    saved = run.Run.save_last
+    saved = loop.Run.save_last
 
     def save_and_die(self):
         saved(self)
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run.Run, "save_last", save_and_die)
+        patch.setattr(loop.Run, "save_last", save_and_die)
         with pytest.raises(Killed):
             train(small(*settings), folder, Listener())
     (folder / "report.html").unlink()
@@ -305,8 +305,8 @@ def test_the_allocator_is_set_up_before_a_model_is_loaded(resumes, tmp_path, mon
         order.append("model")
         raise InputError("that is all")
 
-    monkeypatch.setattr("scrl.training.run.set_up_allocator", lambda compute: order.append(compute))
+    monkeypatch.setattr("scrl.training.loop.set_up_allocator", lambda compute: order.append(compute))
     monkeypatch.setattr("scrl.training.base_run.load_model", load)
     with pytest.raises(InputError, match="that is all"):
-        run.open_run(small(), tmp_path / "run", Listener(), resume=resumes)
+        loop.open_run(small(), tmp_path / "run", Listener(), resume=resumes)
     assert order == [small().compute, "model"]

@@ -1,18 +1,61 @@
-"""What happened to the groups of one step, as numbers: the part of `metrics.jsonl` that every engine has."""
+"""What happened to the groups of one step, as numbers: the part of `metrics.jsonl` that every engine has.
+
+Where a rule pushes is how an update changes the probability of some answers, to first order:
+
+    push(e) = cov(Â, e) = (1/M) Σ_i Â_i (e_i − ē)        over the completions of a group that are trained on
+
+If every question had its own table of probabilities, one step of natural policy gradient would change the probability
+of an event e by push(e), times a constant. Two events are followed: the completion gives a stock answer, one of the
+most popular answers of the other questions, and, in `evaluation/`, it is right.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from scrl.credit.labels import majority_positive
-from scrl.credit.pushes import stock_values
 from scrl.credit.rule import CreditedGroup
-from scrl.records import Credit
+from scrl.records import Credit, Floats, Tally
+
+
+def push(credit: Credit, event_G: Floats) -> float:
+    """cov(Â, e) over the completions trained on."""
+    rows = list(credit.trained)
+    event_M = event_G[rows]
+    return float(np.mean(credit.advantages[rows] * (event_M - event_M.mean())))
+
+
+def gives(tally: Tally, answers: Container[str | None]) -> Floats:
+    """e_i: 1 where a completion gives one of these answers."""
+    keys = (*tally.keys_K, None)  # the last has the index of a missing answer, MISSING = -1
+    return np.array([float(keys[j] is not None and keys[j] in answers) for j in tally.class_of_G])
+
+
+STOCK_FIGURES = ("stock_share", "stock_label_share", "push_stock")
+"""Figures about stock answers, which need no gold; each is reported as its mean over the groups that have it."""
+
+
+def stock_figures(credit: Credit) -> dict[str, float]:
+    """STOCK_FIGURES of a group: none while too few other questions have been seen, the second only with a label."""
+    if not credit.stock:
+        return {}
+    is_stock_G = gives(credit.tally, credit.stock)
+    figures = {"stock_share": float(is_stock_G.mean()), "push_stock": push(credit, is_stock_G)}
+    if credit.labels.positive is not None:
+        figures["stock_label_share"] = float(credit.labels.positive in credit.stock)
+    return figures
+
+
+def stock_values(credits: Sequence[Credit]) -> dict[str, list[float]]:
+    """Each of STOCK_FIGURES for the groups that have it; absent where none has."""
+    found = [stock_figures(credit) for credit in credits]
+    values_by_name = {name: [each[name] for each in found if name in each] for name in STOCK_FIGURES}
+    return {name: values for name, values in values_by_name.items() if values}
 
 
 def group_metrics(
@@ -27,6 +70,13 @@ def group_metrics(
     """
     samples = [sample for group in groups_B for sample in group.sampled.samples_G]
     credit_B = [group.credit for group in groups_B]
+    labels_now, answers_now = positive_labels(groups_B), most_frequent(groups_B)
+    flips = [
+        labels_before[name] != label
+        for name, label in labels_now.items()
+        if label is not None and labels_before.get(name) is not None
+    ]
+    kept = [answer == first_answers[name] for name, answer in answers_now.items() if name in first_answers]
     metrics: dict[str, float | None] = {
         "reward_mean": _mean([credit.rewards.mean() for credit in credit_B]),
         "advantage_abs_mean": _mean([np.abs(credit.advantages[list(credit.trained)]).mean() for credit in credit_B]),
@@ -39,8 +89,8 @@ def group_metrics(
         "no_answer_share": _mean([credit.tally.num_missing / credit.tally.size for credit in credit_B]),
         **{name: _mean(values) for name, values in stock_values(credit_B).items()},
         "entropy_only_share": _mean([credit.is_entropy_only for credit in credit_B]),
-        "label_flip_share": label_flip_share(groups_B, labels_before),
-        "first_answer_share": first_answer_share(groups_B, first_answers),
+        "label_flip_share": _mean(flips) if flips else None,
+        "first_answer_share": _mean(kept) if kept else None,
         "same_answer_share": same_answer_share(credit_B),
         "entropy_mean": _mean([sample.entropy for sample in samples]),
         "length_mean": _mean([len(sample.tokens_T) for sample in samples]),
@@ -65,21 +115,9 @@ def agreement(credit_B: Sequence[Credit]) -> float:
     return _mean([max(credit.tally.counts_K, default=0) / credit.tally.size for credit in credit_B])
 
 
-def label_flip_share(groups_B: Sequence[CreditedGroup], labels_before: Mapping[str, str | None]) -> float | None:
-    """Among the questions labelled now and at their last visit, the share whose label changed."""
-    pairs = [(labels_before.get(group.sampled.question.id), group.credit.labels.positive) for group in groups_B]
-    return _mean_of_defined([None if before is None or now is None else before != now for before, now in pairs])
-
-
 def most_frequent(groups_B: Sequence[CreditedGroup]) -> dict[str, str | None]:
     """The most frequent answer of each question; None where no completion has one."""
     return {g.sampled.question.id: majority_positive(g.credit.tally, first_seen_wins=False) for g in groups_B}
-
-
-def first_answer_share(groups_B: Sequence[CreditedGroup], first_answers: Mapping[str, str | None]) -> float | None:
-    """Among the questions seen before, the share whose most frequent answer is the first one."""
-    now = most_frequent(groups_B)
-    return _mean_of_defined([now[name] == first_answers[name] for name in now if name in first_answers])
 
 
 def same_answer_share(credit_B: Sequence[Credit]) -> float | None:
@@ -100,8 +138,3 @@ def has_signal(credit: Credit) -> bool:
 
 def _mean(values: Sequence[Any]) -> float:
     return float(np.mean(values))
-
-
-def _mean_of_defined(values: Sequence[float | None]) -> float | None:
-    defined = [value for value in values if value is not None]
-    return _mean(defined) if defined else None

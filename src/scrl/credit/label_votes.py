@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from scrl.credit.elsewhere import LastVotes
-from scrl.credit.tally import with_votes
+from scrl.credit.labels import with_votes
 from scrl.records import Tally
 
 WHOSE = ("present", "start", "round")

@@ -16,9 +16,8 @@ import numpy as np
 from pydantic import Field
 
 from scrl.answers.classes import Classes
-from scrl.credit.labels import majority_positive
+from scrl.credit.labels import count_votes, majority_positive
 from scrl.credit.rewards import spread
-from scrl.credit.tally import count_votes
 from scrl.errors import InputError
 from scrl.records import FACTS, Elsewhere, Floats, Group, Labels, Tally, Truth
 from scrl.seeds import generator_for

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scrl.answers.classes import MISSING
-from scrl.credit.tally import mean_at
+from scrl.credit.labels import mean_at
 from scrl.errors import InputError
 from scrl.records import Floats, Labels, Tally
 

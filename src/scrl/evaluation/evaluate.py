@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from scrl.answers.classes import Classes
+from scrl.credit.labels import count_votes
 from scrl.credit.rule import CreditRule
-from scrl.credit.tally import count_votes
 from scrl.evaluation.gold import right_class
 from scrl.evaluation.statistics import bootstrap_interval, majority_at_k, pass_at_k
 from scrl.records import Group, Question, Sampled, Tally

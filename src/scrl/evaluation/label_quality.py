@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from math import fsum
 
-from scrl.credit.pushes import gives, push
+from scrl.credit.group_metrics import gives, push
 from scrl.credit.rule import CreditedGroup
 from scrl.evaluation.gold import right_class
 from scrl.records import Credit, Tally, Truth

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from scrl.credit.elsewhere import NUM_STOCK
-from scrl.credit.group_metrics import has_signal
+from scrl.credit.group_metrics import gives, has_signal, push
 from scrl.credit.labels import is_selected, majority_positive, rare_answers, selective_positive
-from scrl.credit.pushes import gives, push
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile
 from scrl.evaluation.label_quality import entropy_auroc, majority_accuracy

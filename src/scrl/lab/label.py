@@ -12,8 +12,8 @@ from typing import Any
 
 from scrl.answers.classes import MISSING
 from scrl.credit.elsewhere import require_others
+from scrl.credit.group_metrics import stock_values
 from scrl.credit.method import NEEDS
-from scrl.credit.pushes import stock_values
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile, open_completions
 from scrl.errors import DataError

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from scrl.answers.classes import MISSING
 from scrl.credit.advantages import reward_advantages
+from scrl.credit.group_metrics import gives
 from scrl.credit.labels import is_selected
 from scrl.credit.method import Evidence, Method
 from scrl.credit.methods import METHODS, find_method
 from scrl.credit.methods.scrl import WITHOUT_SELECTIVE, ScrlSettings
 from scrl.credit.methods.ttrl import TTRL
-from scrl.credit.pushes import gives
 from scrl.credit.rule import CreditRule, credit_rule, is_entropy_only
 from scrl.lab.resampling import resampled_votes, top_votes
 from scrl.lab.stored_groups import StoredGroup, credit_of

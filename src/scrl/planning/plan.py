@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import torch
 
 from scrl.config import RunConfig
-from scrl.credit.elsewhere import require_others
-from scrl.data.prompts import prompt_text, prompt_tokens, usable_questions
+from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import reader_of
 from scrl.errors import InputError
-from scrl.evaluation.gold import require_gold
 from scrl.planning.memory import GIB, PROMPT, Layout, Work, disk_bytes, parts, work_of
 from scrl.planning.shapes import ModelShape, counted_shape, shape_of
 from scrl.policy.memory import set_up_allocator
@@ -24,6 +20,7 @@ from scrl.policy.model_paths import model_folder
 from scrl.records import Question
 from scrl.reporting.text import counted
 from scrl.sampling.settings import ALL_EQUAL
+from scrl.training.base_run import load_sets, usable_sets
 from scrl.training.stream import QuestionStream
 
 
@@ -50,9 +47,12 @@ def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
     """
     if config.engine == "local":
         set_up_allocator(config.compute)
-    loaded, held_out = _load_questions(config)
+    loaded, held_out = load_sets(config)
+    notes, trust = [*loaded.notes, *_about_held_out(loaded, held_out)], config.trust_remote_code
     try:
-        model_config, tokenizer, num_weights = _load_model(config)
+        model_config = model_shape(model_folder(config.model), trust)
+        tokenizer = load_tokenizer(config.model, trust_remote_code=trust)
+        num_weights = sum(weight.numel() for weight in empty_model(model_config, trust).parameters())
     except InputError as error:
         if not by_shape:
             raise
@@ -62,44 +62,21 @@ def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
             raise error from None
         longest = min(PROMPT, config.prompt.max_tokens)
         why = f"planned from its shape alone: prompts are not looked at, and taken to have {longest} tokens"
-        return _plan(config, loaded.questions, (*loaded.notes, str(error), why), shape, longest)
-    usable = partial(
-        usable_questions,
-        tokenizer=tokenizer,
-        settings=config.prompt,
-        model_config=model_config,
-        max_tokens=config.sampling.max_tokens,
-    )
-    questions, notes = usable(loaded.questions)
-    if held_out:
-        notes += usable(held_out)[1]
+        return _plan(config, loaded.questions, (*notes, str(error), why), shape, longest)
+    (questions, _), more = usable_sets((loaded, held_out), config, tokenizer, model_config)
     longest = max(len(prompt_tokens(question, tokenizer, config.prompt)) for question in questions)
     shape = counted_shape(model_config, num_weights)
-    plan = _plan(config, questions, tuple(dict.fromkeys((*loaded.notes, *notes))), shape, longest)
+    plan = _plan(config, questions, tuple(dict.fromkeys((*notes, *more))), shape, longest)
     return replace(plan, first_prompt=prompt_text(questions[0], tokenizer, config.prompt))
 
 
-def _load_questions(config: RunConfig) -> tuple[LoadedQuestions, Sequence[Question]]:
-    """The questions, if a run could start with them, and those held out."""
-    loaded, held_out = config.load_questions(), config.load_held_out()
-    rule = config.rule()
-    require_gold(rule, loaded.questions)
-    if "elsewhere" in rule.needs:
-        require_others([question.id for question in loaded.questions], rule.method.name)
+def _about_held_out(loaded: LoadedQuestions, held_out: LoadedQuestions | None) -> Iterator[str]:
+    if held_out is None:
+        return
+    yield from (f"Held out: {note}" for note in held_out.notes)
     trained = {question.text for question in loaded.questions}
-    others, notes = (held_out.questions, held_out.notes) if held_out else ((), ())
-    shared = sum(question.text in trained for question in others)
-    note = f"{shared} of the {len(others)} held-out questions are trained on: they are not held out"
-    about = (*(f"Held out: {note}" for note in notes), *[note] * bool(shared))
-    return replace(loaded, notes=(*loaded.notes, *about)), others
-
-
-def _load_model(config: RunConfig) -> tuple[Any, Any, int]:
-    """The model's configuration, its tokenizer, and how many weights it has."""
-    trust = config.trust_remote_code
-    model_config = model_shape(model_folder(config.model), trust)
-    tokenizer = load_tokenizer(config.model, trust_remote_code=trust)
-    return model_config, tokenizer, sum(weight.numel() for weight in empty_model(model_config, trust).parameters())
+    if shared := sum(question.text in trained for question in held_out.questions):
+        yield f"{shared} of the {len(held_out.questions)} held-out questions are trained on: they are not held out"
 
 
 def _plan(
@@ -119,6 +96,14 @@ def _plan(
     above = "activations"
     if not memory["sampler's cache"]:
         above += f" and vLLM's cache (a share of {config.compute.vllm_memory:g} of the GPU)"
+    device = pick_device(config.compute.device)
+    dtype = pick_dtype(config.compute.dtype, device)
+    checkpoints: list[str] = []
+    if config.lora is None and config.engine == "local":  # an adapter's are small; other engines write their own
+        is_renewed = config.steps > config.checkpoint_every
+        disk = disk_bytes(shape, replace(work, size=dtype.itemsize), is_renewed=is_renewed)
+        by_probe = "; the probe will measure completions and time" if config.probe else ""
+        checkpoints = [f"up to {disk / 1e9:.2g} GB on disk for checkpoints{by_probe}"]
     lines = (
         *notes,
         f"{config.method}: {counted(work.questions, 'question')} × {config.completions} completions → "
@@ -127,25 +112,11 @@ def _plan(
         f"{counted(len(questions), 'question')}; up to "
         f"{groups * config.completions * config.sampling.max_tokens:,} tokens sampled",
         f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and {above} on top",
-        *_disk(config, shape, work),
+        *checkpoints,
         *warnings(config),
     )
-    return Plan(updates, epochs, shape.num_weights, memory, _machine(config), lines)
-
-
-def _machine(config: RunConfig) -> str:
-    device = pick_device(config.compute.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
-    return f"{name}, {str(pick_dtype(config.compute.dtype, device)).removeprefix('torch.')}"
-
-
-def _disk(config: RunConfig, shape: ModelShape, work: Work) -> Iterator[str]:
-    """What checkpoints take; an adapter's are small, and other engines write their own."""
-    if config.lora is None and config.engine == "local":
-        work = replace(work, size=pick_dtype(config.compute.dtype, pick_device(config.compute.device)).itemsize)
-        disk = disk_bytes(shape, work, is_renewed=config.steps > config.checkpoint_every)
-        by_probe = "; the probe will measure completions and time" if config.probe else ""
-        yield f"up to {disk / 1e9:.2g} GB on disk for checkpoints{by_probe}"
+    return Plan(updates, epochs, shape.num_weights, memory, f"{name}, {str(dtype).removeprefix('torch.')}", lines)
 
 
 def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scrl.config import RunConfig, build_config
-from scrl.evaluation.statistics import Difference, paired_difference
+from scrl.evaluation.statistics import paired_difference
 from scrl.files.jsonl import OnCut, read_json_lines
 from scrl.policy.model_paths import HASTY
 from scrl.reporting.result_rows import score
@@ -92,11 +92,6 @@ class Outcome:
         return sum(values) / len(values) if values else None
 
 
-def _difference(before: dict[str, Any], after: dict[str, Any], seed: int) -> Difference:
-    first, second = (record["pass@1_by_question"] for record in (before, after))
-    return paired_difference(list(first.values()), [second[name] for name in first], seed=seed)
-
-
 def results_table(outcomes: Sequence[Outcome]) -> Table:
     """The start, and each method after its last step: right completions on both sets, votes, stock answers.
 
@@ -126,22 +121,24 @@ def curves(outcomes: Sequence[Outcome]) -> Table:
 
 def verdict(outcomes: Sequence[Outcome], seed: int) -> str:
     """Which method ends highest on the stream, by how much, and which end below the start."""
+
+    def change(before: dict[str, Any], after: dict[str, Any]) -> tuple[float, str]:
+        first, second = (record["pass@1_by_question"] for record in (before, after))
+        found = paired_difference(list(first.values()), [second[name] for name in first], seed=seed)
+        mean, low, high = (f"{100 * value:+.1f}" for value in (found.mean, found.low, found.high))
+        return found.mean, f"{mean} [{low}, {high}]{'' if found.is_clear else ', within the noise'}"
+
     best, *others = sorted(outcomes, key=lambda outcome: -outcome.after("stream")["pass@1"])
     shares = ", ".join(f"{outcome.title} {outcome.after('stream')['pass@1']:.1%}" for outcome in others)
     sentences = [f"{best.title} ends highest: {best.after('stream')['pass@1']:.1%} right, {shares}."]
     for outcome in others:
-        lead = _difference(outcome.after("stream"), best.after("stream"), seed)
-        sentences.append(f"{best.title} − {outcome.title}: {_signed(lead)}.")
+        _, lead = change(outcome.after("stream"), best.after("stream"))
+        sentences.append(f"{best.title} − {outcome.title}: {lead}.")
     for outcome in (best, *others):
-        gain = _difference(outcome.before("stream"), outcome.after("stream"), seed)
-        if gain.mean < 0:
-            sentences.append(f"{outcome.title} is worse than the start: {_signed(gain)}.")
+        mean, gain = change(outcome.before("stream"), outcome.after("stream"))
+        if mean < 0:
+            sentences.append(f"{outcome.title} is worse than the start: {gain}.")
     return " ".join(sentences)
-
-
-def _signed(difference: Difference) -> str:
-    mean, low, high = (f"{100 * value:+.1f}" for value in (difference.mean, difference.low, difference.high))
-    return f"{mean} [{low}, {high}]{'' if difference.is_clear else ', within the noise'}"
 
 
 def lies(folders: Sequence[Path], on_cut: OnCut, limit: int = 3) -> list[str]:

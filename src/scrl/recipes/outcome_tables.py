@@ -50,9 +50,9 @@ def values_of(table: PaperTable, choices: Choices, out: Path) -> dict[Place, Val
 
 
 def _measured(table: PaperTable, cell: Cell, folders: Sequence[Path]) -> Value | None:
-    name = str(cell.experiment)
+    name, is_curve = str(cell.experiment), table.measured_with == "curve"
     if cell.metric in table.series:
-        lines = [line for folder in folders for line in _lines(table, folder / "runs" / name)]
+        lines = [line for folder in folders for line in _lines(folder / "runs" / name, is_followed=is_curve)]
         numbers = [line[cell.metric] for line in lines if line.get(cell.metric) is not None]
         unit = 100 if cell.metric == "pass@1" else 1
         return Value(unit * fmean(numbers)) if numbers else None
@@ -61,7 +61,8 @@ def _measured(table: PaperTable, cell: Cell, folders: Sequence[Path]) -> Value |
         kind = "voting" if cell.metric == VOTING else FOLDERS[table.measured_with]
         lines = read_finished(folder / kind / name / "evaluations.jsonl")
         at_end = (line for line in lines if line["benchmark"] == cell.measured_on)
-        on_the_way = [line for line in _followed(folder / "runs" / name) if line["step"] > 0] if cell.is_peak else []
+        evaluated = _lines(folder / "runs" / name, is_followed=True) if cell.is_peak else []
+        on_the_way = (line for line in evaluated if line["step"] > 0)
         record = max(on_the_way, key=lambda line: line["pass@1"], default=None) or next(at_end, None)
         if record is None:
             return None
@@ -69,12 +70,10 @@ def _measured(table: PaperTable, cell: Cell, folders: Sequence[Path]) -> Value |
     return _mean_of(records, cell.metric)
 
 
-def _lines(table: PaperTable, run: Path) -> list[dict[str, Any]]:
-    """What the series of a table are read from: a run's evaluations of its own questions, or its steps."""
-    return _followed(run) if table.measured_with == "curve" else read_finished(run / "metrics.jsonl")
-
-
-def _followed(run: Path) -> list[dict[str, Any]]:
+def _lines(run: Path, *, is_followed: bool) -> list[dict[str, Any]]:
+    """What a series is read from: a run's evaluations of its own questions, or its steps."""
+    if not is_followed:
+        return read_finished(run / "metrics.jsonl")
     return [line for line in read_finished(run / "evaluations.jsonl") if line["benchmark"] == "stream"]
 
 
@@ -189,7 +188,8 @@ def write_figure(table: PaperTable, choices: Choices, out: Path, path: Path) -> 
     """The curves of a figure, from the first seed."""
     panels: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for cell in table.cells:
-        lines = _lines(table, out / f"seed-{choices.seeds[0]}" / "runs" / str(cell.experiment))
+        run = out / f"seed-{choices.seeds[0]}" / "runs" / str(cell.experiment)
+        lines = _lines(run, is_followed=table.measured_with == "curve")
         points = [(line["step"], line[cell.metric]) for line in lines if line.get(cell.metric) is not None]
         title = cell.section if len(table.series) == 1 else SERIES[cell.metric]
         panels.setdefault(title, {})[cell.row] = points

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 
 import numpy as np
 
-from scrl.data.prompts import PromptSettings
 from scrl.errors import ConfigError, InputError, did_you_mean
-from scrl.evaluation.statistics import Difference, paired_difference, sign_flip_p_value
-from scrl.evaluation.transitions import TIES, majority_transitions
-from scrl.files.yaml_files import read_yaml
+from scrl.evaluation.statistics import TIES, Difference, majority_transitions, paired_difference, sign_flip_p_value
 from scrl.reporting.evaluations import BY_QUESTION, STREAM, Evaluation, EvaluationProtocol, Place, metrics_of
 from scrl.reporting.tables import Share, Table
 
@@ -68,42 +64,12 @@ def pair_places(places: Sequence[Place]) -> list[Pairing]:
         pairs = {name: (_chosen(first, name), _chosen(other, name)) for name in first.benchmarks}
         common = {name: (one, two) for name, (one, two) in pairs.items() if one and two}
         if not common:
-            raise InputError(_nothing_in_common(first, other))
+            has = " and ".join(f"{place.name} has {', '.join(place.benchmarks)}" for place in (first, other))
+            about = f" {STREAM}" if "stream" in (*first.benchmarks, *other.benchmarks) else ""
+            fix = "Measure both models on the same questions with scrl evaluate, with the same settings."
+            raise InputError(f"{has}: no benchmark in common.{about} {fix}")
         pairings.append(Pairing(("A", letter), (first, other), common))
     return pairings
-
-
-def _nothing_in_common(first: Place, other: Place) -> str:
-    """What the two have measured, and the commands that make them comparable."""
-    has = " and ".join(f"{place.name} has {', '.join(place.benchmarks)}" for place in (first, other))
-    about = f" {STREAM}" if "stream" in (*first.benchmarks, *other.benchmarks) else ""
-    for behind, ahead in ((other, first), (first, other)):
-        if ahead.config is None and not {"stream", "held-out"} & {*ahead.benchmarks}:
-            out = f"{behind.folder}-measured"
-            places = [out if place is behind else place.name for place in (first, other)]
-            fix = f"{_measured_alike(behind, ahead, out)}, then: {shlex.join(['scrl', 'compare', *places])}"
-            return f"{has}: no benchmark in common.{about} Measure {behind.name} as {ahead.name} was: {fix}"
-    return f"{has}: no benchmark in common.{about} Measure both models on the same questions with scrl evaluate."
-
-
-def _measured_alike(behind: Place, ahead: Place, out: str) -> str:
-    """The command that measures the model of one place as that of the other was."""
-    evaluation = ahead.evaluations[-1]
-    options = {"completions": "samples", "temperature": "temperature", "top-p": "top_p", "max-tokens": "max_tokens"}
-    words = ["scrl", "evaluate", behind.model, *ahead.benchmarks]
-    for option, name in (options | {"seed": "seed"}).items():
-        if evaluation.get(name) is not None:
-            words += [f"--{option}", str(evaluation[name])]
-    file = ahead.folder / "evaluation.yaml"
-    settings = read_yaml(file) if file.is_file() else {}
-    for name in ("limit", "data_dir", "question_column", "gold_column", "id_column", "reader", "significant_digits"):
-        if settings.get(name) is not None:
-            words += [f"--{name.replace('_', '-')}", str(settings[name])]
-    usual, prompt = PromptSettings().model_dump(mode="json"), settings.get("prompt")
-    for name, value in prompt.items() if isinstance(prompt, Mapping) else ():
-        if value != usual.get(name):
-            words += [f"--prompt.{name.replace('_', '-')}", str(value)]
-    return shlex.join([*words, "--out", out])
 
 
 def _with_own_start(place: Place) -> Pairing:
@@ -144,13 +110,11 @@ def compare_all(pairings: Sequence[Pairing], metric: str) -> list[Comparison]:
     measured = metrics_of(evaluation for _, pair in pairs for evaluation in pair)
     if not measured:
         raise InputError("no evaluation has a value that needs gold: none of the questions came with an answer")
-    comparisons = []
-    for pairing, pair in pairs:
-        if metrics_of(pair):
-            for name, evaluation in zip(pairing.names, pair, strict=True):
-                _check_metric(metric, name, evaluation, measured)
-            comparisons.append(_compare(pairing, pair, metric))
-    return comparisons
+    graded = [(pairing, pair) for pairing, pair in pairs if metrics_of(pair)]
+    for pairing, pair in graded:
+        for name, evaluation in zip(pairing.names, pair, strict=True):
+            _check_metric(metric, name, evaluation, measured)
+    return [_compare(pairing, pair, metric) for pairing, pair in graded]
 
 
 def _check_metric(metric: str, name: str, evaluation: Evaluation, measured: Iterable[str]) -> None:

@@ -137,12 +137,6 @@ class Place:
         return tuple(dict.fromkeys(evaluation["benchmark"] for evaluation in self.evaluations))
 
     @property
-    def model(self) -> str:
-        """The model that was measured last."""
-        last = self.folder / "checkpoints" / "last"
-        return str(last if self.config is not None else self.evaluations[-1].get("model", "MODEL"))
-
-    @property
     def has_steps(self) -> bool:
         """Whether it is a training run: what `scrl evaluate` measured has no step, whatever the model."""
         return self.config is not None or any(evaluation["step"] for evaluation in self.evaluations)
@@ -157,7 +151,8 @@ def read_place(text: str) -> Place:
     notes: list[str] = []
     evaluations = read_evaluations(file, notes.append)
     if not evaluations:
-        raise DataError(file, _why_empty(file))
+        fix = "wait for the run's first one, or measure its model: scrl evaluate RUN/checkpoints/last"
+        raise DataError(file, f"holds no evaluation; {fix}")
     for evaluation in evaluations:
         _check_values(evaluation, file)
     steps = sorted({evaluation["step"] for evaluation in evaluations})
@@ -199,19 +194,6 @@ def _evaluations_file(path: Path) -> Path:
     if (path / "evaluation.yaml").is_file():
         fix = f"it was not finished; resume with: scrl evaluate --resume --out {path}"
     raise DataError(path, f"has no {EVALUATIONS}; {fix}")
-
-
-def _why_empty(file: Path) -> str:
-    config_file = file.with_name("config.yaml")
-    evaluation = read_yaml(config_file).get("evaluation") if config_file.is_file() else None
-    if not isinstance(evaluation, dict) or evaluation.get("completions") != 0:
-        return "holds no evaluation yet; wait for the run's first one, or run scrl evaluate"
-    # scrl reproduce measures OUT/seed-0/runs/NAME in OUT/seed-0/evaluations/NAME
-    run = file.parent
-    apart = [up.with_name("evaluations") / run.relative_to(up) for up in run.parents if up.name == "runs"]
-    measured = [f"its last checkpoint was measured in {place}" for place in apart if (place / EVALUATIONS).is_file()]
-    fix = measured[0] if measured else "measure it: scrl evaluate RUN/checkpoints/last"
-    return f"holds no evaluation: the run was made without them (evaluation.completions 0); {fix}"
 
 
 def _check_values(evaluation: Evaluation, file: Path) -> None:

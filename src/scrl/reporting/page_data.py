@@ -13,9 +13,9 @@ from typing import Any
 
 from scrl.answers.classes import MISSING
 from scrl.credit.elsewhere import LastVotes
+from scrl.credit.labels import mean_at
 from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
-from scrl.credit.tally import mean_at
 from scrl.errors import ConfigError, InputError
 from scrl.files.printable import printable
 from scrl.reporting.rollout_votes import Visit

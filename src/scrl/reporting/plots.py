@@ -87,7 +87,7 @@ class Panel:
 
     @property
     def is_share(self) -> bool:
-        return STEP_METRICS[self.keys[0]].is_share
+        return self.keys[0].endswith(("_share", "_accuracy", "pass@1"))
 
 
 PANELS = (
@@ -126,8 +126,8 @@ def draw_plots(runs: Sequence[Source]) -> list[Plot]:
         name = benchmark if benchmarks.count(benchmark) == 1 else f"{benchmark} ({protocol.words})"
         panels[0][1].append(_Number("pass@1", name, f"pass@1 on {name}", protocol))
     for panel in PANELS:
-        meanings = {key: STEP_METRICS[key].meaning for key in panel.keys}
-        numbers = [_Number(key, words, words[0].upper() + words[1:]) for key, words in meanings.items()]
+        meanings = [(key, STEP_METRICS[key]) for key in panel.keys]
+        numbers = [_Number(key, words, words[0].upper() + words[1:]) for key, words in meanings]
         panels.append((panel, numbers if len(numbers) > 1 else [_Number(panel.keys[0], "", panel.title)]))
     plots: list[Plot] = []
     for panel, numbers in panels:

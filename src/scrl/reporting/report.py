@@ -20,8 +20,7 @@ from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.completion_files import CompletionFile
 from scrl.errors import InputError
 from scrl.evaluation.answer_sheet import AnswerRow, how_to_measure, run_answers, with_answers
-from scrl.evaluation.statistics import Difference, paired_difference
-from scrl.evaluation.transitions import TIES, majority_transitions
+from scrl.evaluation.statistics import TIES, Difference, majority_transitions, paired_difference
 from scrl.files.printable import printable
 from scrl.files.whole_files import write_whole
 from scrl.lab.stored_groups import several_golds_note

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from scrl.answers.classes import MISSING, Classes
-from scrl.credit.tally import count_votes
+from scrl.credit.labels import count_votes
 from scrl.data.rollouts import GroupIndex
 from scrl.errors import DataError
 from scrl.files.jsonl import OnCut, read_json_lines

@@ -13,7 +13,6 @@ from math import nan
 from pathlib import Path
 from typing import IO, Any
 
-from scrl.answers.classes import MISSING
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.completion_files import CompletionFile
 from scrl.data.rollouts import GroupIndex
@@ -181,7 +180,7 @@ def _question(groups: Sequence[StoredGroup], num_questions: int) -> ShownQuestio
     gold = next((stored.gold for stored in groups if stored.gold is not None), None)
     votes = QuestionVotes(last.question_id, texts[-1] if texts else "", gold)
     votes.by_step.update({stored.group.step: _visit(stored) for stored in groups})
-    keys_G, completions = _keys(last), last.group.completions
+    keys_G, completions = last.tally.vote_keys, last.group.completions
     chosen = [(key, completions[keys_G.index(key)].text) for key in classes_to_read(votes.visits[-1])]
     return ShownQuestion(votes, tuple(Excerpt(key, excerpt(text, num_questions)) for key, text in chosen if text))
 
@@ -189,16 +188,12 @@ def _question(groups: Sequence[StoredGroup], num_questions: int) -> ShownQuestio
 def _visit(stored: StoredGroup) -> Visit:
     truth, entropies_G = stored.truth, stored.tally.entropies_G or (nan,) * stored.tally.size
     visit = Visit(stored.group.step, index=GroupIndex(stored.tally.size))
-    for key, entropy in zip(_keys(stored), entropies_G, strict=True):
+    for key, entropy in zip(stored.tally.vote_keys, entropies_G, strict=True):
         is_right = None if truth is None else key is not None and key == truth.key
         votes = visit.votes.setdefault(key, Votes(None, is_right, 0))
         votes.count += 1
         votes.entropies.append(entropy)
     return visit
-
-
-def _keys(stored: StoredGroup) -> list[str | None]:
-    return [None if j == MISSING else stored.tally.keys_K[j] for j in stored.tally.class_of_G]
 
 
 # Completions to read

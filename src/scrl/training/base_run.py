@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,13 @@ from scrl.credit.labels import majority_positive
 from scrl.credit.method import Evidence, Method
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.data.prompts import usable_questions
+from scrl.data.questions import LoadedQuestions
 from scrl.data.rollouts import rollout_fields
 from scrl.errors import InputError, TrainingError, did_you_mean
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold import gold_fields, require_gold, truth_for
 from scrl.files.run_state import Standing
+from scrl.metrics import PASS_OR_MAJ, SETS
 from scrl.policy.model import LanguageModel, check_savable, load_model, model_identity
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question, Sampled
@@ -37,7 +38,7 @@ from scrl.sampling.settings import SamplingSettings
 from scrl.training.crediting import with_drawn
 from scrl.training.guard import alarms, new_alarms
 from scrl.training.listeners import RunListener
-from scrl.training.probe import NEARLY_ALL, no_answers_note
+from scrl.training.probe import NEARLY_ALL, duration, no_answers_note
 from scrl.training.run_folder import RunFolder
 from scrl.training.state import State
 from scrl.training.stream import QuestionStream
@@ -99,8 +100,7 @@ class BaseRun:
 
             asked = [question.id for question in self.stream.questions]
             state.label_votes = with_drawn(LabelVotes(), first_visits(config.votes_file, rule, asked), rule)
-            if rule.method.has_labels:
-                self._tell_labels()
+            self._tell_labels()
         if state.votes_pass is None:
             is_due = config.draws_votes
         else:
@@ -126,25 +126,23 @@ class BaseRun:
             state.first_answers = {
                 each.group.question_id: majority_positive(each.tally, first_seen_wins=False) for each in drawn
             } | state.first_answers
-            if rule.method.has_labels:
-                self._tell_labels()
+            self._tell_labels()
         state.votes_pass = this_pass
         votes, seconds = config.votes_per_question * len(questions), time.perf_counter() - start
         return {"votes_drawn": votes, "tokens_votes": tokens, "seconds_votes": seconds}
 
     def _tell_labels(self) -> None:
         """How many questions have a label; refused if none has one and nothing else teaches anything."""
-        labelled, asked = len(self.state.label_votes.labels), len(self.stream.questions)
-        note = f"{labelled} of {counted(asked, 'question')} have a label"
-        if not self.rule.is_silent_without_label:
-            self.listener.note(note)
+        if not self.rule.method.has_labels:
             return
-        if not labelled:
+        labelled, is_silent = len(self.state.label_votes.labels), self.rule.is_silent_without_label
+        if is_silent and not labelled:
             raise TrainingError(
                 "label_votes: no question has a label by these votes, so there is nothing to train on. Ask less of a "
                 f"label (its settings: scrl methods {self.rule.method.name}), or use label_votes: present."
             )
-        self.listener.note(f"{note}; the others teach nothing and are not sampled")
+        others = "; the others teach nothing and are not sampled" if is_silent else ""
+        self.listener.note(f"{labelled} of {counted(len(self.stream.questions), 'question')} have a label{others}")
 
     @property
     def deciding_votes(self) -> LabelVotes | None:
@@ -162,15 +160,10 @@ class BaseRun:
         """Why the guard stops the run at its current state; empty if it does not."""
         return alarms(self.state.history, self.config.guard) if self.config.guard.mode == "stop" else []
 
-    @property
-    def is_ended_by_guard(self) -> bool:
-        """Whether the guard stops the run at its current state."""
-        return bool(self.stop_reasons)
-
     def refuse_if_ended(self) -> None:
         """Refuse to resume a run that the guard ended, or that has done all its steps."""
         out, step = self.folder.path, self.state.step
-        if self.is_ended_by_guard:
+        if self.stop_reasons:
             raise InputError(f"{out}: the guard ended this run after step {step}; its checkpoints are in {out}")
         if step >= self.config.steps:
             raise InputError(
@@ -188,7 +181,7 @@ class BaseRun:
         state = self.state
         problems = new_alarms(state.history, self.config.guard)
         notes = [f"guard, after step {state.step}: {'; '.join(problems)}"] if problems else []
-        if self.is_ended_by_guard:
+        if self.stop_reasons:
             best = f"the best checkpoint is that of step {state.best_step}" if state.best_step else "no best checkpoint"
             notes.append(f"the guard ends the run after step {state.step}; {best}")
         return notes
@@ -224,6 +217,34 @@ def describe(groups_B: Sequence[CreditedGroup], method: Method) -> str:
     return words + f"{len(credit_B) - labelled} abstained; {silent} without signal"
 
 
+def outcome_notes(folder: RunFolder, say: Callable[[str], None]) -> Iterator[str]:
+    """What a run says at its end: the vote before and after on each set of questions measured, and what it took."""
+    evaluations, steps = folder.lines("evaluations.jsonl", say), folder.lines("metrics.jsonl", say)
+    for name, words in SETS.items():
+        records = [record for record in evaluations if record["benchmark"] == name]
+        if len(records) > 1:  # the first is that of the start model
+            yield f"{words}: {_change(records[0], records[-1])}"
+    if steps:
+        tokens = sum(step["tokens"] + step.get("tokens_votes", 0) for step in steps)
+        seconds = sum(value for step in steps for key, value in step.items() if key.startswith("seconds_"))
+        saved = sum(step.get("tokens_saved", 0) for step in steps)
+        less = f"; questions that teach nothing would have taken {saved:,.0f} more" if saved else ""
+        yield f"training took {tokens:,} sampled tokens and {duration(seconds)}{less}"
+
+
+def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """The vote before and after; without gold, how many questions have another answer now."""
+    for vote in (name for name in before if name.startswith("maj@") and PASS_OR_MAJ.fullmatch(name)):
+        size = vote.removeprefix("maj@")
+        return (
+            f"the vote of {size} completions is right on {after[vote]:.1%}; the start model's was on {before[vote]:.1%}"
+        )
+    pairs = [(before["answers"][name]["votes"], after["answers"][name]["votes"]) for name in before["answers"]]
+    changed = sum([vote[0] for vote in one[:1]] != [vote[0] for vote in two[:1]] for one, two in pairs)
+    agree = f"{after['agreement']:.0%} of the completions agree with it, {before['agreement']:.0%} did"
+    return f"{changed} of {len(pairs)} have another most frequent answer than before; {agree}"
+
+
 def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute: ComputeSettings) -> BaseRun:
     """Load questions and model; `compute` says where the model goes."""
     rule = config.rule()
@@ -233,39 +254,43 @@ def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute
             f"label_votes: {config.label_votes} is neither {', '.join(WHOSE)} nor a file of completions."
             f"{did_you_mean(config.label_votes, WHOSE)}"
         )
-    loaded, held_out = config.load_questions(), config.load_held_out()
-    require_gold(rule, loaded.questions)
-    if "elsewhere" in rule.needs:
-        require_others([question.id for question in loaded.questions], rule.method.name)
+    loaded = load_sets(config)
     # For what libraries draw; our own seeds are derived from names instead (scrl.seeds).
     random.seed(config.seed)
     np.random.seed(config.seed % 2**32)
     torch.manual_seed(config.seed)
     model = load_model(config.model, compute, lora=config.lora, trust_remote_code=config.trust_remote_code)
     check_savable(config.model, model.model)
-    usable = partial(
-        usable_questions,
-        tokenizer=model.tokenizer,
-        settings=config.prompt,
-        model_config=model.model.config,
-        max_tokens=config.sampling.max_tokens,
-    )
-    questions, notes = usable(loaded.questions)
-    held_out_questions: Sequence[Question] = ()
-    if held_out is not None:
-        held_out_questions, more = usable(held_out.questions)
-        notes = list(dict.fromkeys((*notes, *more)))
+    (questions, held_out), notes = usable_sets(loaded, config, model.tokenizer, model.model.config)
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     state = State(
         questions=_fingerprint(questions),
-        held_out=_fingerprint(held_out_questions),
+        held_out=_fingerprint(held_out),
         model=model_identity(model.model),
         user_code=source_digest((config.method, config.reader.removeprefix("regex:"), config.compute.sampler)),
         settings=config.model_dump(mode="json"),
     )
     for note in notes:
         listener.note(note)
-    return BaseRun(config, folder, listener, rule, model, stream, held_out_questions, state)
+    return BaseRun(config, folder, listener, rule, model, stream, held_out, state)
+
+
+def load_sets(config: RunConfig) -> tuple[LoadedQuestions, LoadedQuestions | None]:
+    """The questions, if the method can be trained on them, and those held out."""
+    loaded, held_out, rule = config.load_questions(), config.load_held_out(), config.rule()
+    require_gold(rule, loaded.questions)
+    if "elsewhere" in rule.needs:
+        require_others([question.id for question in loaded.questions], rule.method.name)
+    return loaded, held_out
+
+
+def usable_sets(
+    sets: Iterable[LoadedQuestions | None], config: RunConfig, tokenizer: Any, model_config: Any
+) -> tuple[list[list[Question]], list[str]]:
+    """Of each set the questions that can be asked, and notes on how they are."""
+    asking = (tokenizer, config.prompt, model_config, config.sampling.max_tokens)
+    found = [usable_questions(each.questions, *asking) if each else ([], []) for each in sets]
+    return [kept for kept, _ in found], list(dict.fromkeys(note for _, notes in found for note in notes))
 
 
 def _fingerprint(questions: Sequence[Question]) -> str:

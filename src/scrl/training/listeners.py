@@ -100,7 +100,6 @@ TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], Tracker]] = {
     "trackio": partial(_WandbLike, "trackio"),
 }
 """Trackers by name; each needs the package of that name."""
-NOT_INSTALLED = "trackers: {} is not installed. Run: pip install 'scrl[trackers]'"
 
 
 def check_trackers(names: Iterable[str]) -> None:
@@ -109,12 +108,4 @@ def check_trackers(names: Iterable[str]) -> None:
         if name not in TRACKERS:
             raise ConfigError(f"trackers: unknown tracker {name!r}.{did_you_mean(name, TRACKERS)}")
         if find_spec(name) is None:
-            raise ConfigError(NOT_INSTALLED.format(name))
-
-
-def open_tracker(name: str, folder: Path, config: Mapping[str, Any]) -> Tracker:
-    """A tracker by name."""
-    try:
-        return TRACKERS[name](folder, config)
-    except ImportError as error:
-        raise ConfigError(NOT_INSTALLED.format(name)) from error
+            raise ConfigError(f"trackers: {name} is not installed. Run: pip install 'scrl[trackers]'")

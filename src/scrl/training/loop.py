@@ -1,10 +1,12 @@
-"""The loop. One step: sample → credit → update → log → evaluate."""
+"""The loop of the local engine, and its run. One step: sample → credit → update → log → evaluate."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,19 +14,31 @@ from typing import Any
 import torch
 
 from scrl.config import RunConfig
-from scrl.credit.group_metrics import group_metrics, tokens_drawn
+from scrl.credit.group_metrics import group_metrics, most_frequent, positive_labels, tokens_drawn
+from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
+from scrl.data.prompts import asked
 from scrl.evaluation.label_quality import step_label_quality
+from scrl.files.run_state import STATE
+from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights
+from scrl.policy.memory import set_up_allocator
+from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
-from scrl.records import Question
+from scrl.records import Question, Sampled
+from scrl.sampling.choice import check_sampler, open_sampler
+from scrl.sampling.groups import sample_groups
+from scrl.sampling.sampler import Sampler
+from scrl.sampling.settings import SamplingSettings
 from scrl.seeds import generator_for
-from scrl.training.guard import alarms
+from scrl.training.base_run import BaseRun, outcome_notes, prepare
+from scrl.training.crediting import Crediting
+from scrl.training.guard import WATCHED, alarms
 from scrl.training.interrupts import finish_first, stop_once
-from scrl.training.listeners import RunListener
-from scrl.training.outcome import outcome_notes
-from scrl.training.probe import shift, shift_note
-from scrl.training.run import Run, open_run
-from scrl.training.run_folder import RunFolder
+from scrl.training.listeners import TRACKERS, RunListener, Tracker, check_trackers
+from scrl.training.model_card import model_card
+from scrl.training.probe import cost_note, probe_notes, score_probe, shift, shift_note
+from scrl.training.run_folder import FILES, RunFolder, check_room
+from scrl.training.state import check_unchanged, saved_state
 from scrl.training.stream import replace_flat
 
 
@@ -89,7 +103,7 @@ def take_steps(run: Run) -> None:
             run.evaluate()
         for note in run.guard_notes():
             run.listener.note(note)
-        if run.is_ended_by_guard or state.step >= config.steps:
+        if run.stop_reasons or state.step >= config.steps:
             break
         # A sampler may draw from torch's own generator: seeded per step, so that a resumed run repeats it.
         torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
@@ -164,7 +178,8 @@ def step_metrics(groups_B: Sequence[CreditedGroup], update: UpdateReport, *befor
 def save_if_best(run: Run) -> None:
     """Keep as `best` where the completions agree most over the last epoch and the guard sees nothing wrong.
 
-    A part of the first epoch covers only some of the questions, so the first whole epoch always replaces it.
+    It needs no gold, and is written in the type the start model was published in. A part of the first epoch covers only
+    some of the questions, so the first whole epoch always replaces it.
     """
     state, length = run.state, run.stream.steps_per_epoch
     epoch = state.history[-length:]
@@ -174,4 +189,197 @@ def save_if_best(run: Run) -> None:
     else:
         is_better = state.best_step < length <= state.step or score > state.best_score
     if is_better and not alarms(state.history, run.config.guard):
-        run.save_best(score)
+        state.best_score, state.best_step = score, state.step
+        card, dtype = model_card(run.config, run.standing), run.language_model.published_dtype
+        run.folder.save(
+            run.folder.best, lambda place: write_weights(run.language_model, place, card, dtype), state.step
+        )
+
+
+@dataclass(eq=False, kw_only=True)
+class Run(BaseRun):
+    """The collaborators of the loop."""
+
+    sampler: Sampler
+    policy: Policy
+    trackers: list[Tracker] = field(default_factory=list)
+    saved_step: int = 0
+    """The step of the last checkpoint."""
+
+    @contextmanager
+    def open_trackers(self) -> Iterator[None]:
+        """For as long as steps are taken."""
+        with ExitStack() as stack:
+            for name in self.config.trackers:
+                self.trackers.append(TRACKERS[name](self.folder.path, self.config.model_dump(mode="json")))
+                stack.callback(self.trackers[-1].close)
+            yield
+
+    @property
+    def crediting(self) -> Crediting:
+        """The rule, and what serves its needs."""
+        return Crediting(self.rule, self.state.reference_shares, self.state.last_votes, self.deciding_votes)
+
+    def probe(self) -> None:
+        """Look at a few completions of the start model; refuse to train where hardly any has an answer."""
+        if not self.config.probe:
+            return
+        start, questions = time.perf_counter(), self.stream.batch(0)
+        sampled_B = self.sample(questions, self.config.sampling, self.config.probe, "probe")
+        probe = score_probe(sampled_B, time.perf_counter() - start, self.language_model)
+        rows, asked, held_out = self.sampler.rows_per_call, len(self.stream.questions), len(self.held_out)
+        cost = cost_note(probe, self.config, self.policy, rows, asked, held_out)
+        for note in (*probe_notes(probe, self.config), cost):
+            self.listener.note(note)
+        self.state.probe = probe.rows
+
+    def sample_step(self, questions: Sequence[Question]) -> list[Sampled]:
+        """The N completions of each question at this step."""
+        plan, number = self.rule.method.plan, self.config.completions
+        tree = plan(number, self.rule.settings) if plan else None
+        return self.sample(questions, self.config.sampling, number, self.state.step, tree)
+
+    def sample(
+        self,
+        questions: Sequence[Question],
+        settings: SamplingSettings,
+        number: int,
+        step: int | str,
+        tree: Tree | None = None,
+    ) -> list[Sampled]:
+        """This many completions of each question; with a tree they share their beginnings."""
+        asked_B, seed = asked(questions, self.language_model.tokenizer, self.config.prompt), self.config.seed
+        at = step if isinstance(step, int) else self.state.step
+        return sample_groups(self.sampler, asked_B, settings, number, seed=seed, step=step, at=at, tree=tree)
+
+    def update(self, groups_B: Sequence[CreditedGroup]) -> UpdateReport:
+        """The optimizer steps of one step.
+
+        The sampler keeps its memory and captured graphs beside them where there is room for both. Not beside the very
+        first, in which the optimizer allocates its state; nor where it has its own copy of the weights.
+        """
+        is_released = self.state.is_released or self.policy.optimizer.update == 0 or not self.sampler.shares_weights
+        if is_released:
+            self.sampler.release()
+        self.policy.make_room = (lambda: None) if is_released else self._make_room
+        sampled_B, credit_B = [group.sampled for group in groups_B], [group.credit for group in groups_B]
+        return self.policy.update(sampled_B, credit_B, self.config.questions_per_update)
+
+    def _make_room(self) -> str | None:
+        """Memory ran out in an update: the sampler gives its own back; None where it has done so already."""
+        if self.state.is_released:
+            return None
+        self.state.is_released = True
+        self.sampler.release()
+        return "the sampler's is given back before every update from now on"
+
+    def draw_label_votes(self) -> dict[str, float]:
+        """The votes that decide, if they are due, as many completions at a time as the sampler decodes in parallel."""
+        number = self.config.votes_per_question
+
+        def sample(questions: Sequence[Question], name: str) -> list[Sampled]:
+            return self.sample(questions, self.config.sampling, number, name)
+
+        return self.draw_votes_if_due(sample, max(1, self.sampler.rows_per_call // number))
+
+    def evaluate(self) -> None:
+        """Measure on the questions themselves and on those held out, unless that is off or done."""
+        state, completions = self.state, self.config.evaluation.completions
+        if self.config.evaluation.is_off or state.evaluated_at == state.step:
+            return
+
+        def sample(name: str, questions: Sequence[Question], sampling: SamplingSettings) -> list[Sampled]:
+            """As many questions at a time as the sampler decodes in parallel."""
+            sampled_Q, size = list[Sampled](), max(1, self.sampler.rows_per_call // completions)
+            for first in range(0, len(questions), size):
+                sampled_Q += self.sample(questions[first : first + size], sampling, completions, f"evaluation-{name}")
+                self.listener.progress(name, len(sampled_Q), len(questions))
+            return sampled_Q
+
+        records = self.evaluation_records(sample)
+        with finish_first(self.listener.note):
+            self.folder.append("evaluations.jsonl", records)
+            state.evaluated_at = state.step
+        for record in records:
+            self.listener.evaluation(record)
+
+    def remember(self, metrics: dict[str, Any], groups_B: Sequence[CreditedGroup]) -> None:
+        """Remember what later steps will look at; `groups_B` are all groups sampled, trained on or not."""
+        state = self.state
+        state.history.append({key: metrics[key] for key in (*WATCHED, "agreement", "signal_share") if key in metrics})
+        state.labels |= positive_labels(groups_B)
+        state.first_answers = most_frequent(groups_B) | state.first_answers
+        state.last_votes = state.last_votes.after((group.sampled.question.id, group.credit.tally) for group in groups_B)
+
+    def save_last(self) -> None:
+        """The checkpoint that a killed run resumes from."""
+        state, folder, policy = self.state, self.folder, self.policy
+        state.micro_batch, state.most_tokens = policy.micro_batch, policy.most_tokens
+        state.sampler_rows, state.files = self.sampler.max_rows, folder.lengths()
+        state.sums, state.stopped_for = folder.sums(state.files), self.stop_reasons
+
+        def write(place: Path) -> None:
+            write_weights(self.language_model, place, model_card(self.config, self.standing))
+            write_optimizer(policy, place)
+            (place / STATE).write_text(json.dumps(state.to_json()), encoding="utf-8")
+
+        folder.save(folder.last, write, state.step)
+        self.saved_step = state.step
+
+    def restore(self) -> None:
+        """Resume from the last checkpoint, or from the start if there is none."""
+        folder, last, policy, now = self.folder, self.folder.last, self.policy, self.state
+        folder.recover()
+        if not last.is_dir():
+            folder.cut(dict.fromkeys(FILES, 0))
+            self.probe()
+            return
+        before = saved_state(last, STATE)
+        check_unchanged(before, now, self.config, self.listener.note)
+        restore(policy, last)
+        policy.micro_batch = before.micro_batch or policy.micro_batch
+        policy.most_tokens = before.most_tokens or policy.most_tokens
+        folder.cut(before.files, before.sums)
+        self.state = replace(before, held_out=now.held_out, model=now.model, settings=now.settings)
+        self.sampler.max_rows, self.saved_step = before.sampler_rows, before.step
+
+
+def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: bool = False) -> Run:
+    """Load what a run needs; nothing is written before model and questions are found to be usable."""
+    set_up_allocator(config.compute)
+    check_sampler(config.compute)
+    check_trackers(config.trackers)
+    base = prepare(config, RunFolder(out), listener, config.compute)
+    rule, language_model, stream = base.rule, base.language_model, base.stream
+    stream.check_others(config.dynamic_sampling)
+    sampler = open_sampler(
+        language_model,
+        config.compute,
+        max_length=config.prompt.max_tokens + config.sampling.max_tokens,
+        seed=config.seed,
+        record=rule.token_facts,
+        trust_remote_code=config.trust_remote_code,
+        on_note=listener.note,
+        on_token=listener.tokens,
+    )
+    policy = Policy(
+        language_model,
+        config.loss,
+        config.optimizer,
+        config.compute,
+        updates=stream.updates(config.steps, config.questions_per_update),
+        temperature=config.sampling.temperature,
+        max_tokens=config.sampling.max_tokens,
+    )
+    if not resume:
+        check_room(out, checkpoints_bytes(policy, is_renewed=config.steps > config.checkpoint_every))
+    run = Run(**vars(base), sampler=sampler, policy=policy)
+    for note in (sampler.note, policy.note, policy.measure_passes()):
+        if note:
+            listener.note(note)
+    if resume:
+        run.restore()
+    else:
+        run.probe()
+        RunFolder.create(out, config, str(language_model.device))
+    return run

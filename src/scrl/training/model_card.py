@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -13,7 +13,8 @@ from scrl.data.prompts import plain_template, prompt_messages, template_switches
 from scrl.files.run_state import Standing
 from scrl.records import Question
 from scrl.reporting.evaluations import Evaluation, by_protocol, metrics_of
-from scrl.reporting.tables import Cell, Share, Table, as_markdown
+from scrl.reporting.result_rows import score
+from scrl.reporting.tables import Table, as_markdown
 from scrl.reporting.text import counted, sentence
 
 QUESTION = "Compute 12*7-5."
@@ -27,11 +28,8 @@ VLLM_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 def model_card(config: RunConfig, standing: Standing) -> str:
     """The card of a checkpoint that a run makes at its current state."""
     settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    library = "peft" if config.lora else "transformers"
-    return f"""{_head(config, {"library_name": library, "base_model": config.model})}
-# {config.model} after {counted(standing.step, "step")} of {config.rule().method.name}
-
-{_warning(standing.guard_stop)}{_adapted_with()} {_source(config)}
+    names = {"library_name": "peft" if config.lora else "transformers", "base_model": config.model}
+    return f"""{_opening(config, names, f"{counted(standing.step, 'step')} of ", standing.guard_stop)}
 The model may have become more certain without having become more
 right; measure it on questions with known answers before you rely on it.
 
@@ -67,14 +65,12 @@ class Export:
 def export_card(export: Export, tokenizer: Any, evaluations: Sequence[Evaluation]) -> str:
     """The card of an exported model."""
     config = export.config
-    method, steps = config.rule().method.name, "" if export.step is None else f"{counted(export.step, 'step')} of "
+    steps = "" if export.step is None else f"{counted(export.step, 'step')} of "
+    version = f" {export.version}" if export.version else ""
     head = {"library_name": "transformers" if export.adapter_of is None else "peft"}
     is_on_hub = config.model.count("/") == 1 and not config.model.startswith((".", "/", "~"))
     head |= {"base_model": config.model} if is_on_hub else {}
-    return f"""{_head(config, head)}
-# {config.model} after {steps}{method}
-
-{_warning(export.guard_stop)}{_adapted_with(export.version)} {_source(config)}
+    return f"""{_opening(config, head, steps, export.guard_stop, version)}
 A step took {counted(config.questions_per_step, "question")} with {config.completions} completions each. All settings:
 [{SETTINGS}]({SETTINGS}).
 
@@ -102,27 +98,19 @@ may do worse on others. Measure it on questions with known answers before you re
 """
 
 
-def _head(config: RunConfig, names: dict[str, str]) -> str:
-    uses_gold = "truth" in config.rule().needs
-    tags = ["test-time-reinforcement-learning", *([] if uses_gold else ["label-free"]), "scrl"]
-    return f"---\n{yaml.safe_dump({**names, 'tags': tags}, sort_keys=False)}---"
-
-
-def _warning(guard_stop: str | None) -> str:
-    """A separate paragraph if the guard stopped the run."""
-    return f"**{sentence(guard_stop)}**\n\n" if guard_stop else ""
-
-
-def _adapted_with(version: str | None = None) -> str:
-    return f"Adapted with [scrl](https://pypi.org/project/scrl){f' {version}' if version else ''}"
-
-
-def _source(config: RunConfig) -> str:
-    """On what questions, and by what method."""
+def _opening(config: RunConfig, names: dict[str, str], steps: str, guard_stop: str | None, version: str = "") -> str:
+    """The head, the title, a warning if the guard stopped the run, on what questions and by what method."""
     rule = config.rule()
     uses_gold = "truth" in rule.needs
+    tags = ["test-time-reinforcement-learning", *([] if uses_gold else ["label-free"]), "scrl"]
+    warning = f"**{sentence(guard_stop)}**\n\n" if guard_stop else ""
     source = "rewards came from their gold answers: a control" if uses_gold else "no gold answer was used"
-    return f"to the questions of {config.questions}; {source}.\nThe method, {rule.method.name}: {rule.method.idea}."
+    return f"""---
+{yaml.safe_dump({**names, "tags": tags}, sort_keys=False)}---
+# {config.model} after {steps}{rule.method.name}
+
+{warning}Adapted with [scrl](https://pypi.org/project/scrl){version} to the questions of {config.questions}; {source}.
+The method, {rule.method.name}: {rule.method.idea}."""
 
 
 def _what_it_is(export: Export) -> str:
@@ -200,10 +188,16 @@ def _prompt(config: RunConfig, tokenizer: Any) -> tuple[str, str, bool]:
 
 
 def _changes(export: Export, evaluations: Sequence[Evaluation]) -> str:
-    rows = tuple(_change_rows(evaluations, export.step))
-    if not rows:
+    """Of each set of questions: the start model's numbers, and those at the exported step, or else the last."""
+    found: list[tuple[str, str, Evaluation, Evaluation]] = []
+    for protocol, series in by_protocol(evaluations).items():
+        before, after = series[0], next((line for line in series if line["step"] == export.step), series[-1])
+        if before["step"] == 0 < after["step"]:
+            names = (name for name in (*metrics_of([before]), "agreement", "answered") if name in before.keys() & after)
+            found += [(protocol.benchmark, name, before, after) for name in names]
+    if not found:
         return "The run was not measured before and after. `scrl evaluate` does it.\n"
-    steps = sorted({int(row.after["step"]) for row in rows})
+    steps = sorted({int(after["step"]) for *_, after in found})
     missing = "" if export.step is None or export.step in steps else f" Step {export.step} itself was not measured."
     rounded = "" if export.dtype == "float32" else f", before weights were rounded to {export.dtype}"
     caption = (
@@ -211,31 +205,13 @@ def _changes(export: Export, evaluations: Sequence[Evaluation]) -> str:
         f"trained on. Agreement is no proof of being right.{missing}"
     )
     header = ("questions", "number", "start model", *(f"step {step}" for step in steps))
-    return as_markdown(Table(header, tuple(row.cells(steps) for row in rows), caption))
-
-
-class _Change(NamedTuple):
-    """A number of one set of questions, before and after training."""
-
-    benchmark: str
-    name: str
-    before: Evaluation
-    after: Evaluation
-
-    def cells(self, steps: Sequence[int]) -> tuple[Cell, ...]:
-        """A row of the table, with a column for each of these steps."""
-        old, new = (
-            Share(line[self.name], line.get(f"{self.name}_low"), line.get(f"{self.name}_high"))
-            for line in (self.before, self.after)
+    rows = [
+        (
+            where,
+            name,
+            score(name, [before]),
+            *(score(name, [after]) if after["step"] == at else None for at in steps),
         )
-        return (self.benchmark, self.name, old, *(new if self.after["step"] == step else None for step in steps))
-
-
-def _change_rows(evaluations: Sequence[Evaluation], step: int | None) -> Iterator[_Change]:
-    """Of each set of questions: the start model's numbers, and those at `step`, or else the last."""
-    for protocol, series in by_protocol(evaluations).items():
-        before, after = series[0], next((line for line in series if line["step"] == step), series[-1])
-        is_change = before["step"] == 0 < after["step"]
-        for name in (*metrics_of([before]), "agreement", "answered") if is_change else ():
-            if name in before and name in after:
-                yield _Change(protocol.benchmark, name, before, after)
+        for where, name, before, after in found
+    ]
+    return as_markdown(Table(header, tuple(rows), caption))

@@ -165,14 +165,9 @@ def no_answers_note(texts: Sequence[str], reader: str) -> str:
 
 def count_by_reader(texts: Sequence[str], reader: str) -> tuple[int, dict[str, int]]:
     """The number of texts in which this reader finds an answer, and in which each of the others does."""
-    counts = {name: count_answers(texts, name) for name in (reader, *PREFERRED)}
+    readers = {name: get_reader(name) for name in (reader, *PREFERRED)}
+    counts = {name: sum(read(text) is not None for text in texts) for name, read in readers.items()}
     return counts.pop(reader), counts
-
-
-def count_answers(texts: Sequence[str], reader: str) -> int:
-    """The number of texts in which a reader finds an answer."""
-    read = get_reader(reader)
-    return sum(read(text) is not None for text in texts)
 
 
 def cost_note(probe: Probe, config: RunConfig, policy: Policy, rows: int, num_questions: int, num_held_out: int) -> str:

@@ -90,7 +90,10 @@ class RunFolder:
         return {name: file_sum(self.path / name, lengths[name]) for name in FILES}
 
     def cut(self, lengths: Mapping[str, int], sums: Mapping[str, str] | None = None) -> None:
-        """Drop what was written after a checkpoint; refuse if what was written before it has changed."""
+        """Drop what was written after a checkpoint; refuse if what was written before it has changed.
+
+        Lengths of 0 drop everything, where there is no checkpoint to resume from.
+        """
         for name in FILES:
             path, length = self.path / name, lengths[name]
             if not path.is_file():
@@ -103,10 +106,6 @@ class RunFolder:
                 raise InputError(f"{path}: is not what it was when the last checkpoint was made; restore it")
         for name in FILES:
             os.truncate(self.path / name, lengths[name])
-
-    def empty(self) -> None:
-        """Drop all that was written, when there is no checkpoint to resume from."""
-        self.cut(dict.fromkeys(FILES, 0))
 
     def save(self, place: Path, write: Callable[[Path], None], step: int) -> None:
         """Let `write` fill a folder, then put it in `place`; what was there stays until the new one is on the disk.
@@ -212,16 +211,11 @@ def environment(config: RunConfig, device: str) -> dict[str, Any]:
 def _commit() -> str | None:
     """The commit of the code, if it runs from a checkout: an installed copy may be inside somebody else's."""
     here = Path(__file__)
-    if not _git(here.parent, "ls-files", "--error-unmatch", here.name):
-        return None
-    return _git(here.parent, "rev-parse", "HEAD")
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    """What git prints; None if it fails or is not installed."""
-    command = ["git", "-C", str(folder), *words]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout.strip() or None
+    printed = ""
+    for words in (("ls-files", "--error-unmatch", here.name), ("rev-parse", "HEAD")):
+        try:
+            command = ["git", "-C", str(here.parent), *words]
+            printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):  # no git, or not ours
+            return None
+    return printed or None

@@ -26,8 +26,8 @@ import torch
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.group_metrics import group_metrics, most_frequent, positive_labels
 from scrl.credit.label_votes import LabelVotes
+from scrl.credit.labels import count_votes
 from scrl.credit.rule import CreditedGroup, CreditRule
-from scrl.credit.tally import count_votes
 from scrl.engines.requirements import require_engine
 from scrl.errors import ConfigError
 from scrl.records import Floats, Question, Sample, Sampled, Tokens

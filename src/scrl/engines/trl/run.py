@@ -37,12 +37,11 @@ from scrl.policy.model import first_line, quiet_progress
 from scrl.records import Question, Sampled
 from scrl.reporting.rollout_votes import read_votes
 from scrl.sampling.settings import SamplingSettings
-from scrl.training.base_run import BaseRun, prepare
+from scrl.training.base_run import BaseRun, outcome_notes, prepare
 from scrl.training.guard import WATCHED
 from scrl.training.interrupts import finish_first
 from scrl.training.listeners import RunListener
 from scrl.training.model_card import model_card
-from scrl.training.outcome import outcome_notes
 from scrl.training.run_folder import FILES, RunFolder
 from scrl.training.state import check_unchanged, saved_state
 
@@ -246,7 +245,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         self.state.step = step = state.global_step // args.logging_steps
         for note in self.guard_notes() if self.is_main else ():
             self.listener.note(note)
-        is_ended, every = self.is_ended_by_guard, self.config.evaluation.every
+        is_ended, every = bool(self.stop_reasons), self.config.evaluation.every
         if is_ended or any(gather_object([bool(self.signals)])):
             control.should_training_stop = control.should_save = True
         self._is_evaluated = is_ended or step == self.config.steps or bool(every and step % every == 0)

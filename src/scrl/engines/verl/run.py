@@ -12,7 +12,6 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ import yaml
 
 from scrl.child_processes import child
 from scrl.config import RunConfig
-from scrl.credit.elsewhere import MIN_OTHERS, few_others, require_others
-from scrl.data.prompts import plain_template, prompt_messages, prompt_tokens, template_switches, usable_questions
+from scrl.credit.elsewhere import MIN_OTHERS, few_others
+from scrl.data.prompts import plain_template, prompt_messages, prompt_tokens, template_switches
 from scrl.engines.requirements import check_machine
 from scrl.engines.verl.settings import RunFacts, verl_settings
 from scrl.errors import InputError, ScrlError, TrainingError
@@ -30,6 +29,7 @@ from scrl.lab.stored_groups import first_visits
 from scrl.policy.model import loading, model_shape
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
+from scrl.training.base_run import load_sets, usable_sets
 from scrl.training.interrupts import stop_on_sigterm
 from scrl.training.listeners import RunListener
 from scrl.training.run_folder import RunFolder
@@ -72,26 +72,12 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
     with loading(model):
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=config.trust_remote_code)
     shape = model_shape(model, config.trust_remote_code)
-    usable = partial(
-        usable_questions,
-        tokenizer=tokenizer,
-        settings=config.prompt,
-        model_config=shape,
-        max_tokens=config.sampling.max_tokens,
-    )
-    questions, notes = usable(config.load_questions().questions)
-    if "elsewhere" in rule.needs:
-        require_others([question.id for question in questions], rule.method.name)
-        if min(config.questions_per_step, len(questions)) <= MIN_OTHERS:
-            notes = [*notes, few_others(len(questions) - 1)]
+    (questions, held_out), notes = usable_sets(load_sets(config), config, tokenizer, shape)
+    if "elsewhere" in rule.needs and min(config.questions_per_step, len(questions)) <= MIN_OTHERS:
+        notes.append(few_others(len(questions) - 1))
     if config.votes_file is not None:
         first_visits(config.votes_file, rule, [question.id for question in questions])  # refused before verl starts
-    held_out = config.load_held_out()
-    if held_out is None:
-        validation = questions[: config.evaluation.questions]
-    else:
-        validation, more = usable(held_out.questions)
-        notes = list(dict.fromkeys((*notes, *more)))
+    validation = held_out or questions[: config.evaluation.questions]
     facts = RunFacts(
         folder=str(out.resolve()),
         questions=len(questions),

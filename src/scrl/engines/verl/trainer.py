@@ -30,8 +30,8 @@ from verl.utils import tensordict_utils
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.group_metrics import group_metrics, positive_labels
 from scrl.credit.label_votes import LabelVotes
+from scrl.credit.labels import count_votes
 from scrl.credit.rule import CreditedGroup
-from scrl.credit.tally import count_votes
 from scrl.engines.requirements import require_engine
 from scrl.engines.verl.settings import read_settings
 from scrl.errors import ConfigError, InputError
