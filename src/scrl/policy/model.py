@@ -49,6 +49,18 @@ class LanguageModel:
         return sum(weight.numel() for weight in self.model.parameters())
 
 
+@contextlib.contextmanager
+def in_eval_mode(model: Any) -> Iterator[None]:
+    """Without gradients, and with the model in eval mode for as long."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)
+
+
 def plain_model(model: Any) -> Any:
     """The causal model without an adapter's wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model

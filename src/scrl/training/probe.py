@@ -167,14 +167,13 @@ def no_answers_note(samples: Sequence[Sample], reader: str) -> str:
 
 def count_by_reader(samples: Sequence[Sample], reader: str) -> tuple[int, dict[str, int]]:
     """In how many completions this reader finds an answer, and each of the others does."""
-    counts = {name: count_answers(samples, name) for name in (reader, *PREFERRED)}
+    said = [(sample.text, not sample.is_finished) for sample in samples]
+    readers = {name: get_reader(name) for name in (reader, *PREFERRED)}
+    counts = {
+        name: sum(read_answer(read, text, is_cut=is_cut) is not None for text, is_cut in said)
+        for name, read in readers.items()
+    }
     return counts.pop(reader), counts
-
-
-def count_answers(samples: Sequence[Sample], reader: str) -> int:
-    """In how many completions a reader finds an answer."""
-    read = get_reader(reader)
-    return sum(read_answer(read, sample.text, is_cut=not sample.is_finished) is not None for sample in samples)
 
 
 def cost_note(probe: Probe, config: RunConfig, policy: Policy, rows: int, num_questions: int, num_held_out: int) -> str:
