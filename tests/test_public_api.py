@@ -32,7 +32,7 @@ SIGNATURES = {
     "sample": "(model, questions, num_samples=16, *, seed=0, **settings)",
     "sweep": "(rollouts, method='scrl', *, preset='paper', reader='boxed', significant_digits=None, seed=0, **values)",
     "train": "(config=None, questions=None, *, out=None, listener=None, **settings)",
-    "Completion": "(text='', entropy=None, answer=<Unread.UNREAD: 'unread'>, facts=mappingproxy({}))",
+    "Completion": "(text='', entropy=None, answer=<Unread.UNREAD: 'unread'>, facts=mappingproxy({}), is_cut=False)",
     "Elsewhere": "(num_questions, shares=<factory>, stock=())",
     "Evidence": "(group, classes, tally, truth=None, reference_share=None, elsewhere=None, kept_label=None, seed=0)",
     "Group": "(completions, question_id='', step=0)",

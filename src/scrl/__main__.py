@@ -1,4 +1,4 @@
-"""`python -m scrl`, and the command `scrl`. Until everything is imported, Ctrl-C ends the process at once, in silence."""
+"""`python -m scrl`, and the command `scrl`. Until everything is imported, Ctrl-C ends the process in silence."""
 
 import os
 import signal
