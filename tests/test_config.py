@@ -256,7 +256,7 @@ def test_every_setting_is_listed_once_with_a_description():
     names = [name for name, _, _ in rows]
     assert len(names) == len(set(names))
     assert [name for name, _, description in rows if not description] == []
-    parts = {"prompt", "sampling", "dynamic_sampling", "loss", "optimizer", "compute", "evaluation", "guard"}
+    parts = {"prompt", "sampling", "loss", "optimizer", "compute", "evaluation", "guard"}
     assert {name.partition(".")[0] for name in names} == set(RunConfig.model_fields)
     assert set(RunConfig.model_fields) - set(names) == parts
     assert {"lora", "lora.rank", "loss.dual_clip", "guard.window", "sampling.stop"} <= set(names)

@@ -56,12 +56,6 @@ DECIDED: dict[str, Any] = {"loss": True, "credit": True, "drop_last": True, "opt
 """What a preset, a loss variant or an adapter may decide."""
 
 
-class DynamicSamplingSettings(Settings):
-    """When questions whose rewards are all equal are replaced by others."""
-
-    rounds: int = Field(0, ge=0, description="Extra draws per step at most (0: off; DAPO draws 10 times in all).")
-
-
 class GuardSettings(Settings):
     """When a run is stopped because it collapses."""
 
@@ -121,7 +115,6 @@ class RunConfig(Settings):
 
     prompt: PromptSettings = PromptSettings()
     sampling: SamplingSettings = SamplingSettings()
-    dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
     loss_variant: str = Field("grpo", description=f"Fills in `loss`: {', '.join(LOSS_VARIANTS)}.")
     loss: LossSettings = LossSettings()
     optimizer: OptimizerSettings = OptimizerSettings()

@@ -42,8 +42,6 @@ STEP_METRICS = {
     "votes_drawn": "votes that decide labels, drawn before the step (label_votes)",
     "tokens_votes": "tokens of these votes",
     "sampler_drift": "mean |difference| of a token's log-probability between vLLM and the policy",
-    "resampled_share": "questions that took the place of one without signal",
-    "resampling_rounds": "extra draws of other questions",
     "seconds_votes": "seconds spent on votes that decide labels",
     "seconds_rollout": "seconds spent sampling",
     "seconds_credit": "seconds spent on answers, labels, rewards",

@@ -62,7 +62,7 @@ TRANSLATED = {
 }
 """A change of each → TRL's setting; the defaults are 100 steps of 8 questions, an update each."""
 REFUSED = (
-    "dynamic_sampling.rounds=1", "sampling.stop=[x]", "sampling.temperature=0", "loss.entropy_bonus=0.1",
+    "sampling.stop=[x]", "sampling.temperature=0", "loss.entropy_bonus=0.1",
     "loss.dual_clip=1.1", "compute.device=cuda:1", "compute.sampler=vllm", "optimizer.state=bfloat16",
     "evaluation.temperature=0.6",
 )  # fmt: skip

@@ -146,7 +146,6 @@ def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"dynamic_sampling": {"rounds": 2}}, r"dynamic_sampling\.rounds"),
         ({"label_votes": "start"}, "label_votes"),
         ({"sampling": {"stop": "###"}}, r"sampling\.stop"),
         ({"sampling": {"temperature": 0}}, r"sampling\.temperature"),

@@ -115,6 +115,8 @@ def test_a_full_server_is_waited_for_as_long_as_it_answers_others(complete):
     {"choices": [{"message": {"content": 5}}]},
     {"choices": [{"text": "a", "logprobs": {"token_logprobs": [float("nan")]}}]},
     {"choices": [{"text": "a", "logprobs": {"token_logprobs": ["x"]}}]},
+    *({"choices": [{"text": "a", "logprobs": {"token_logprobs": [drawn], "top_logprobs": [{"a": -1.0, "b": top}]}}]}
+      for drawn, top in ((-1e308, -2.0), (-1.0, float("nan")), (-1.0, 5.0), (float("-inf"), -1.0))),
     {"choices": [{"text": "a"}], "usage": {"completion_tokens": "many"}},
 ])  # fmt: skip
 def test_a_response_that_is_no_completion_is_never_stored(broken):

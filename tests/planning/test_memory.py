@@ -155,7 +155,6 @@ def test_rows_are_as_many_as_memory_allows():
     row, room = row_bytes(SMALL, work, OURS), 12 * W + 2 * GIB
     assert fit(SMALL, work, OURS, room + 200.5 * row).rows == 200
     assert fit(SMALL, work, OURS, room + 300 * row).rows == 256  # there are no more
-    assert fit(SMALL, replace(work, sampled_rows=3 * 256, rollouts=3), OURS, H200).rows == 256  # one after the other
     by_vllm = replace(work, vllm_memory=0.01)
     assert fit(SMALL, by_vllm, OURS, H200).rows == 12  # 1.39 GiB // (3,272 tokens · 36,864 bytes)
 

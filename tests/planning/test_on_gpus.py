@@ -30,8 +30,6 @@ def test_a_step_is_counted_from_the_settings():
     assert (work.max_tokens, work.longest) == (3072, 200 + 3072)
     few = work_of(config(questions_per_update=3), None)  # ⌈8 / 3⌉
     assert (few.updates, few.update_rows) == (3, 48)
-    again = work_of(config(dynamic_sampling={"rounds": 2}), None)
-    assert (again.sampled_rows, again.rollouts) == (3 * 256, 3)
     assert work_of(config(questions_per_step=64), 30).questions == 30
     assert planned(questions="aime24", questions_per_step=64).work.questions == 30
     assert work_of(config(prompt={"max_tokens": 90}), None).prompt == 90

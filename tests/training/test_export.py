@@ -151,6 +151,7 @@ def test_a_checkpoint_that_was_not_evaluated_says_whose_numbers_and_answers_ther
 def test_best_is_the_default_and_the_type_can_be_chosen(run, tmp_path, capsys):
     # of an earlier best, before a kill
     change(run["full"] / "checkpoints" / "last" / "trainer_state.json", best_step=7)
+    write_sums(run["full"] / "checkpoints" / "last", 2)
     assert main(["export", str(run["full"]), "--out", str(tmp_path / "a"), "--dtype", "float16"]) == 0
     step = json.loads((run["full"] / "checkpoints" / "best" / "checkpoint.json").read_text())["step"]
     assert f"checkpoints/best, of step {step}\n" in capsys.readouterr().out

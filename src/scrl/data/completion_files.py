@@ -20,6 +20,8 @@ from scrl.errors import DataError, did_you_mean
 from scrl.files.jsonl import kind, read_json_lines
 
 Fields = dict[str, Any]
+LEAST, ABOVE = -1e5, 1e-3
+"""Where a log-probability lies: at most 0, but for rounding; those of tokens that were not drawn may be −∞."""
 ESTIMATE = "entropy_is_estimate"
 """Set in the fields of a rollout whose entropy is an estimate."""
 SEVERAL_GOLDS = "has_several_golds"
@@ -199,8 +201,13 @@ def _estimated(row: Mapping[str, Any]) -> Fields:
     """The entropy of a completion from its tokens' log-probabilities, where it is not given."""
     if row.get("entropy") is not None or row.get("logprobs") is None:
         return {}
-    entropies = [_token_entropy(*token) for token in _tokens(row["logprobs"])]
-    return {"entropy": math.fsum(entropies) / len(entropies), ESTIMATE: True} if entropies else {}
+    tokens = list(_tokens(row["logprobs"]))
+    if not all(LEAST <= drawn <= ABOVE and all(top <= ABOVE for top in tops) for drawn, tops in tokens):
+        raise ValueError(f"field 'logprobs': must be numbers from {LEAST:g} to 0, of every token")
+    if not tokens:
+        return {}
+    entropies = [_token_entropy(*token) for token in tokens]
+    return {"entropy": math.fsum(entropies) / len(entropies), ESTIMATE: True}
 
 
 def _tokens(logprobs: Any) -> Iterator[tuple[float, list[float]]]:

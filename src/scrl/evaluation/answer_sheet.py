@@ -226,6 +226,6 @@ def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:
     writer.writeheader()
     writer.writerows({name: csv_cell(value) for name, value in line.items()} for line in lines)
     paths = [folder / "answers.jsonl", folder / "answers.csv"]
-    write_whole(paths[0], "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), follows=False)
-    write_whole(paths[1], table.getvalue(), follows=False)
+    write_whole(paths[0], "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    write_whole(paths[1], table.getvalue())
     return paths

@@ -93,8 +93,8 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
     with only_writer(out / ".lock", f"{out}: another process is writing to this evaluation"):
         (out / STARTED_WITH).unlink(missing_ok=True)  # a kill between the two files must not look like an edit
         values = settings.model_dump(mode="json")
-        write_whole(out / "evaluation.yaml", yaml.safe_dump(values, sort_keys=False), follows=False)
-        write_whole(out / STARTED_WITH, json.dumps(values) + "\n", follows=False)
+        write_whole(out / "evaluation.yaml", yaml.safe_dump(values, sort_keys=False))
+        write_whole(out / STARTED_WITH, json.dumps(values) + "\n")
         records = []
         ks = settings.ks or (settings.samples,)
         for benchmark in benchmarks:
@@ -105,9 +105,9 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
             listener.result(records[-1])
         with_gold = [record for record in records if "pass@1" in record]
         if with_gold:
-            write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n", follows=False)
+            write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n")
         # Last, so that if it exists, everything does.
-        write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records), follows=False)
+        write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     return records
 
 

@@ -58,8 +58,6 @@ class Work:
     max_tokens: int
     micro_batch: int
     sampler_rows: int
-    rollouts: int = 1
-    """One, and one for each round of dynamic sampling."""
     is_checkpointed: bool = False
     has_reference: bool = False
     """Whether a KL to the start model is in the loss."""
@@ -80,10 +78,9 @@ class Work:
 def work_of(config: RunConfig, num_questions: int | None) -> Work:
     """A full step, if there are enough questions."""
     questions = min(config.questions_per_step, num_questions or config.questions_per_step)
-    rollouts = 1 + config.dynamic_sampling.rounds
     return Work(
         questions=questions,
-        sampled_rows=questions * config.completions * rollouts,
+        sampled_rows=questions * config.completions,
         trained_rows=questions * config.trained,
         updates=-(-questions // config.questions_per_update),
         update_rows=min(questions, config.questions_per_update) * config.trained,
@@ -91,7 +88,6 @@ def work_of(config: RunConfig, num_questions: int | None) -> Work:
         max_tokens=config.sampling.max_tokens,
         micro_batch=config.compute.micro_batch,
         sampler_rows=config.compute.sampler_rows,
-        rollouts=rollouts,
         is_checkpointed=config.compute.gradient_checkpointing,
         has_reference=config.loss.kl_weight > 0,
         adapter_rank=config.lora.rank if config.lora else None,
@@ -129,7 +125,7 @@ class Layout:
 
     def rows_at_once(self, work: Work) -> int:
         """The most rows that a sampler may write in parallel; verl leaves that to vLLM."""
-        rows = -(-work.sampled_rows * self.tensor // (self.gpus * work.rollouts))
+        rows = -(-work.sampled_rows * self.tensor // self.gpus)
         return rows if self.engine == "verl" else min(rows, work.sampler_rows)
 
     def update_rows(self, work: Work) -> int:

@@ -127,9 +127,8 @@ def gpu_lines(plan: GpuPlan) -> Iterator[str]:
     config, work = plan.config, plan.work
     gpus = "a GPU" if config.gpus * config.nodes == 1 else f"{config.nodes} × {config.gpus} GPUs"
     yield f"{config.model}: {plan.shape.num_weights:,} weights; {gpus} of {plan.memory / GIB:g} GiB"
-    again = f", {config.dynamic_sampling.rounds} times more at most" if config.dynamic_sampling.rounds else ""
     questions = counted(work.questions, "question")
-    yield f"{counted(config.steps, 'step')} of {questions} × {config.completions} completions{again}; of a step:"
+    yield f"{counted(config.steps, 'step')} of {questions} × {config.completions} completions; of a step:"
     sampled, updates = work.sampled_rows * work.max_tokens, counted(work.updates, "update")
     yield f"  sampled  {work.sampled_rows:>9,} sequences of at most {work.max_tokens:,} tokens: {sampled:,}"
     trained = f"{work.longest:,}, {work.prompt} of a prompt (assumed): {work.trained_rows * work.longest:,}; {updates}"

@@ -92,11 +92,10 @@ def _plan(
 ) -> Plan:
     """The plan for these questions, whose longest prompt has `longest` tokens."""
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
-    stream.check_others(config.dynamic_sampling)
     work = replace(work_of(config, len(questions)), prompt=longest)
     updates = stream.updates(config.steps, config.questions_per_update)
     epochs = config.steps / stream.steps_per_epoch
-    groups = config.steps * work.rollouts * work.questions
+    groups = config.steps * work.questions
     if "reference_share" in config.rule().needs:  # the start model is asked everything once
         groups += len(questions)
     memory = memory_bytes(config, shape, work)

@@ -27,8 +27,6 @@ from scrl.records import Floats
 
 MAX_LOG_RATIO = 20.0
 """The largest log ratio of a token: e²⁰ is far beyond every clip, and 0 · ∞ would be NaN."""
-
-
 MAX_KL = 10.0
 """The largest KL of a token, in verl's k3."""
 

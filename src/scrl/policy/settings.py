@@ -41,8 +41,8 @@ ADVANTAGE_OF_VARIANT: dict[str, str] = {"dr-grpo": "centred", "rloo": "leave-one
 
 ADAPTER_LEARNING_RATE = 5e-5
 """The default with an adapter; measured, like the rate for full weights: docs/results.md#learning-rates."""
-BETAS = (0.9, 0.999)
-"""AdamW's β₁ and β₂."""
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+"""AdamW's β₁, β₂ and ε."""
 
 
 class OptimizerSettings(Settings):

@@ -57,9 +57,8 @@ def write_report(places: Sequence[Path | CompletionFile], out: Path, rule: Credi
         read_stored(place, rule, name) if isinstance(place, CompletionFile) else read_run(place, name)
         for place, name in zip(places, names, strict=True)
     ])  # fmt: skip
-    folders = [each.resolve() for each in places if isinstance(each, Path)]
     try:
-        write_whole(out, page, follows=out.parent.resolve() not in folders)
+        write_whole(out, page)
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error.strerror or error}") from error
     return out

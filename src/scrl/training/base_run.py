@@ -266,7 +266,7 @@ def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute
     state = State(
         questions=_fingerprint(questions),
         held_out=_fingerprint(held_out),
-        model=model_identity(model.model),
+        model=model_identity(model),
         user_code=source_digest((config.method, config.reader.removeprefix("regex:"), config.compute.sampler)),
         settings=config.model_dump(mode="json"),
     )

@@ -30,11 +30,6 @@ class Crediting:
     label_votes: LabelVotes | None = None
     """The votes that decide; None: those of the completions themselves."""
 
-    def beside(self, groups_B: Sequence[CreditedGroup]) -> Crediting:
-        """The same, with the votes of groups already sampled in this step."""
-        votes = ((group.sampled.question.id, group.credit.tally) for group in groups_B)
-        return replace(self, last_votes=self.last_votes.after(votes)) if groups_B else self
-
     def credit(self, sampled_B: Sequence[Sampled], classes_B: Sequence[Classes] | None = None) -> list[CreditedGroup]:
         """What the completions of every group earn; their answers may have been classified already."""
         rule, evidence_B = self.rule, []

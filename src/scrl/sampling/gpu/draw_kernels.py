@@ -6,7 +6,7 @@ Blocks of 4,096 tokens are summed in parallel: with z = logits / T and m the blo
 
 H in this form does not cancel where it is small. A token is then drawn as in `sampling.draw`: the first one in the
 order of the vocabulary at which the cumulative probability exceeds u · total. The sums say in which block that is, and
-only that block is read again. Each logit is read once: 156 MB at 256 rows of 151,936 in float32, 36 µs at 4.3 TB/s.
+only that block is read again. Each logit is read once.
 
 Top-p keeps the fewest likeliest tokens that reach the mass p. With d = m − z ≥ 0, whose bits are ordered as d is, the
 largest x with mass(d < x) < p · total is found three bits at a time, in eleven passes that skip every block whose

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from scrl.sampling.decoders import apply_rope
 from scrl.sampling.draw import draw
 from scrl.sampling.gpu.decode_state import (
     ALIVE,
@@ -61,12 +62,7 @@ def turned_heads(qkv: Tensor, layer: Layer, shape: Shape, cos: Tensor, sin: Tens
     queries, keys, values = torch.split(qkv.view(*qkv.shape[:-1], -1, shape.head_size), sizes, dim=-2)
     if layer.q_norm is not None and layer.k_norm is not None:
         queries, keys = _rms_norm(queries, layer.q_norm, shape.eps), _rms_norm(keys, layer.k_norm, shape.eps)
-    return _apply_rope(queries, cos, sin), _apply_rope(keys, cos, sin), values
-
-
-def _apply_rope(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    first, second = states.chunk(2, dim=-1)
-    return states * cos + torch.cat((-second, first), dim=-1) * sin
+    return apply_rope(queries, cos, sin), apply_rope(keys, cos, sin), values
 
 
 def attend(
