@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from scrl.config import RunConfig
+from scrl.credit.elsewhere import MIN_OTHERS, few_others
 from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import reader_of
@@ -147,6 +148,8 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
         yield f"WARNING: {passes:.0f} passes over {over}; --steps {enough} would make {MANY_PASSES}"
     if config.questions_per_step > num_questions:
         yield f"questions_per_step: {config.questions_per_step}, but there are {num_questions}; a step takes them all"
+    if "elsewhere" in rule.needs and num_questions <= MIN_OTHERS:
+        yield few_others(num_questions - 1)
     usual = OptimizerSettings().learning_rate if config.lora is None else ADAPTER_LEARNING_RATE
     if num_weights > TINY and not usual / FAR_OFF <= rate <= usual * FAR_OFF:
         yield f"WARNING: optimizer.learning_rate is {rate:g}; {usual:g} is usual; so far off, runs fail or do nothing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -71,9 +72,8 @@ def _take_all_steps(run: Run) -> Run:
             state = run.state
             if state.step or state.evaluated_at is not None or state.votes_pass is not None:  # else nothing is lost
                 run.save_last()
-            run.listener.note(
-                f"stopped after step {run.state.step}; resume with: scrl train --resume {run.folder.path}"
-            )
+            again = shlex.join(["scrl", "train", "--resume", str(run.folder.path)])
+            run.listener.note(f"stopped after step {run.state.step}; resume with: {again}")
             raise
     return run
 
