@@ -201,8 +201,7 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     check_known(questions_B, [tokens_P for _, tokens_P in asked_B], tokenizer, prompt)
     for note in instruction_notes(prompt, tokenizer):
         Silent().note(note)
-    longest = max((len(tokens_P) for _, tokens_P in asked_B), default=0)
-    sampler = open_sampler(language_model, compute, max_length=longest + sampling.max_tokens, seed=seed)
+    sampler = open_sampler(language_model, compute)
     return sample_groups(sampler, asked_B, sampling, num_samples, seed=seed, step=0)
 
 

@@ -100,9 +100,6 @@ def _plan(
         groups += len(questions)
     memory = memory_bytes(config, shape, work)
     amounts = ", ".join(f"{name} {amount / GIB:.2f}" for name, amount in memory.items() if amount)
-    above = "activations"
-    if not memory["sampler's cache"]:
-        above += f" and vLLM's cache (a share of {config.compute.vllm_memory:g} of the GPU)"
     device = pick_device(config.compute.device)
     dtype = pick_dtype(config.compute.dtype, device)
     checkpoints: list[str] = []
@@ -118,7 +115,8 @@ def _plan(
         f"{counted(config.steps, 'step')}, {counted(updates, 'update')}, {epochs:.1f} epochs of "
         f"{counted(len(questions), 'question')}; up to "
         f"{groups * config.completions * config.sampling.max_tokens:,} tokens sampled",
-        f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and {above} on top",
+        f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and activations on "
+        "top",
         *checkpoints,
         *warnings(config, len(questions), epochs, shape.num_weights),
     )
@@ -131,12 +129,10 @@ def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, 
     device = pick_device(config.compute.device)
     size = pick_dtype(config.compute.dtype, device).itemsize
     work = replace(work, size=size, adapter_rank=0 if config.lora else None)
-    has_share = device.type == "cuda" and work.vllm_memory is not None  # vLLM takes a share of the GPU
-    total = torch.cuda.get_device_properties(device).total_memory if has_share else 0
     layout = Layout("local", "none", 1)
-    amounts = {part.name: int(part.bytes) for part in parts(shape, work, layout, layout.rows_at_once(work), total)}
-    names = ["weights", "masters", "gradients", "optimizer", "start model", "sampler's cache"]
-    return {name: amounts[name] for name in (names if work.vllm_memory is None else [*names, "vLLM's weights"])}
+    amounts = {part.name: int(part.bytes) for part in parts(shape, work, layout, layout.rows_at_once(work))}
+    names = ("weights", "masters", "gradients", "optimizer", "start model", "sampler's cache")
+    return {name: amounts[name] for name in names}
 
 
 def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: int) -> Iterator[str]:
