@@ -88,7 +88,7 @@ def test_engines_refuse_what_they_would_refuse():
         {"compute": {"sampler": "vllm"}},
     ):
         assert [name for name, why in refusals(gpus=8, **changes).items() if why is None] == ["local"], changes
-    assert "certainty" in refusals(method="intuitor", compute={"sampler": "vllm"})["local"]
+    assert "margin" in refusals(method="compass", compute={"sampler": "vllm"})["local"]
     # options of an engine leave no choice
     assert refusals(engine="verl", engine_options={"trainer": {"balance_batch": False}}) == {"verl, FSDP2": None}
 

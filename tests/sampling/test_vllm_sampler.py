@@ -336,8 +336,8 @@ def test_a_run_frees_memory_before_every_update_and_draws_from_what_it_learned(t
 
 
 def test_a_method_that_needs_more_is_refused_before_vllm_starts(tmp_path, on_a_gpu):
-    with pytest.raises(ConfigError, match=r"\(certainty\)"):
-        train(read_config(None, [*SMALL, "method=intuitor"]), tmp_path / "run", Listener())
+    with pytest.raises(ConfigError, match=r"\(margin\)"):
+        train(read_config(None, [*SMALL, "method=compass"]), tmp_path / "run", Listener())
     assert fake_vllm.LLM.started == []
     assert not (tmp_path / "run").exists()
 
