@@ -94,8 +94,7 @@ def test_no_setting_is_passed_over():
 
 
 @pytest.mark.parametrize(
-    "method",
-    [name for name, method in METHODS.items() if method.weigh_tokens or method.advantage or method.plan] + ["intuitor"],
+    "method", [name for name, method in METHODS.items() if method.advantage or method.plan] + ["compass"]
 )
 def test_methods_that_trl_cannot_express_are_refused(method):
     with pytest.raises(ConfigError, match="method"):

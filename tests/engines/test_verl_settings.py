@@ -156,8 +156,7 @@ def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():
         ({"optimizer": {"state": "bfloat16"}}, r"optimizer\.state"),
         ({"trained": 6, "gpus": 4}, "4 GPUs"),
         ({"method": "etmr", "completions": 33}, "beginnings|completions"),
-        ({"method": "intuitor"}, "needs 'certainty'"),
-        ({"method": "spine", "loss": {"mean": "token"}}, "weighs tokens"),
+        ({"method": "compass"}, "needs 'decisiveness'"),
     ],
 )
 def test_what_verl_cannot_do_is_refused(changes, message):

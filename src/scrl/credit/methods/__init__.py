@@ -7,7 +7,7 @@ from types import ModuleType
 
 from scrl.credit.method import Method
 from scrl.credit.methods import compass, contrast, controls, etmr, restrain, scrl, ttrl
-from scrl.credit.methods.related import dare, ddrl, empo, evol_rl, intuitor, rent, spine
+from scrl.credit.methods.related import dare, ddrl, empo, evol_rl, rent
 from scrl.errors import ConfigError, did_you_mean
 from scrl.user_code import import_user_module
 
@@ -26,10 +26,8 @@ METHODS: dict[str, Method] = {
         scrl.WITHOUT_GATE,
         scrl.WITHOUT_SHAPING,
         rent.RENT,
-        intuitor.INTUITOR,
         empo.EMPO,
         ddrl.DDRL,
-        spine.SPINE,
         dare.DARE,
         evol_rl.EVOL_RL,
         *controls.CONTROLS,
