@@ -63,14 +63,14 @@ STUDIES = (
     Study(
         "amc-1.5b",
         (
-            Questions("stream", "AMC, trained on without answers", "maj@16"),
+            Questions("stream", "AMC, trained on", "maj@16"),
             Questions("math500", "MATH-500, never seen", "maj@4"),
         ),
     ),
     Study(
         "gsm8k-0.5b",
         (
-            Questions("stream", "GSM8K 1–256, trained on without answers", "maj@16"),
+            Questions("stream", "GSM8K 1–256, trained on", "maj@16"),
             Questions("held-out", "GSM8K 257–512, never seen", "maj@16"),
         ),
     ),
@@ -226,8 +226,8 @@ def _differences(runs: Sequence[Kept], study: Study) -> Table:
         for name, words, _ in study.sets:
             found = difference(runs, one, other, name, "pass@1")
             if found is not None:
-                interval = f"{found.low:+.1f} to {found.high:+.1f}"
-                over_seeds = "{:+.1f} to {:+.1f}".format(*found.over_seeds) if found.over_seeds else "one seed"
+                interval = f"[{found.low:+.1f}, {found.high:+.1f}]"
+                over_seeds = "[{:+.1f}, {:+.1f}]".format(*found.over_seeds) if found.over_seeds else "one seed"
                 each = ", ".join(f"{value:+.1f}" for value in found.seeds)
                 rows.append((f"{one} − {other}", words, f"{found.mean:+.1f}", interval, over_seeds, each))
     first = ("difference in pass@1, points", "questions", "mean")
@@ -285,8 +285,7 @@ def front() -> str:
                 single, votes = mean_of(runs, arm, name, "pass@1"), mean_of(runs, arm, name, vote)
                 cells.append(f"{single.mean:.1f}, {votes.mean:.1f}" if single and votes else None)
         rows.append((arm, *cells))
-    sets = [each for study in STUDIES for each in study.sets]
-    heads = [f"{words.removesuffix(' without answers')}: pass@1, {vote}" for _, words, vote in sets]
+    heads = [f"{words}: pass@1, {vote}" for study in STUDIES for _, words, vote in study.sets]
     return as_markdown(Table(("in %", *heads), tuple(rows))).rstrip()
 
 
