@@ -78,16 +78,6 @@ def test_the_gpu_sampler(on_cpu, is_adapted):
     assert drawn.tokens_CT[:2, 0].tolist() == [1, 0]
 
 
-def test_vllm(on_cpu, tmp_path):
-    file = on_cpu("test_vllm")
-    model, tokenizer = file.random_model(tmp_path)
-    model.float()
-    samples_BG = file.drawn(LocalSampler(model, tokenizer, max_rows=4), FEW, num_samples=2)
-    drawn = torch.cat([torch.from_numpy(sample.logprobs_T) for sample in sum(samples_BG, ())])
-    assert file.score(model, samples_BG) == pytest.approx(drawn.numpy(), abs=1e-4)
-    assert (tmp_path / "config.json").exists()
-
-
 # Benchmarks of the GPU in a tiny shape on a CPU
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

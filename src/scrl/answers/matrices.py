@@ -25,18 +25,12 @@ def is_matrix_expression(tokens: Tokens) -> bool:
 
 def evaluate_matrix(tokens: Tokens, value: Value) -> Matrix:
     """A sum of products of numbers and matrices."""
-    total: Matrix | None = None
     terms, marks = split(tokens, {"+", "-"})
     signs = ["+", *marks]
     if not terms[0]:
         terms, signs = terms[1:], signs[1:]
-    for term, sign in zip(terms, signs, strict=True):
-        product = _product(term, value)
-        signed = product if sign == "+" else _map(product, negate)
-        total = signed if total is None else _combine(total, signed)
-    if total is None:
-        raise Unreadable("no matrix")
-    return total
+    products = (_product(term, value) for term in terms)
+    return reduce(_combine, (m if sign == "+" else _map(m, negate) for m, sign in zip(products, signs, strict=True)))
 
 
 def _product(term: Tokens, value: Value) -> Matrix:

@@ -22,12 +22,12 @@ _NUMERAL = re.compile(rf"[A-Z]{{3}}|(?=[IVX]{{2,4}}$){_UP_TO_29}|(?:ii|iii|iv|vi
 """HTH, ABC, IV, iii: read letter by letter, in their order."""
 _ROMAN = re.compile(rf"(?=[IVX]+$){_UP_TO_29}|(?=[ivx]+$){_UP_TO_29.lower()}")
 """One of a list of statements: I, II and IV."""
-
-
 _VERDICTS = frozenset(
     "true false yes no T F Y N correct incorrect right wrong valid invalid always sometimes never even odd positive "
     "negative increasing decreasing convergent divergent converges diverges".split()
 )
+_SHORT = {"T": "true", "F": "false", "Y": "yes", "N": "no"}
+_LABELS = re.compile(r"[,;\s]*\(([a-h]|[1-8])\)\s")
 _SAME = {
     "dne": "does not exist", "all reals": "all real numbers", "all real number": "all real numbers",
     "no solutions": "no solution", "there is no solution": "no solution", "there are no solutions": "no solution",
@@ -112,7 +112,12 @@ def read_words(cleaned: str) -> Words | None:
         return Words([bare])
     listed = [part for part in re.split(r"[,;&\s()]+(?:(?:and|or)\b\s*)?|\b(?:and|or)\b", bare) if part]
     if len(listed) > 1 and set(listed) in ({"T"}, {"T", "F"}, {"Y"}, {"Y", "N"}):
-        return Words(listed, is_ordered=True)
+        return Words([_SHORT[part] for part in listed], is_ordered=True)
+    labels = "".join(_LABELS.findall(text))
+    if len(labels) > 1 and ("abcdefgh".startswith(labels) or "12345678".startswith(labels)):  # (a) true, (b) false
+        answers = read_words(_LABELS.sub(",", text))
+        if answers is not None and answers.is_ordered:
+            return answers
     if len(listed) > 1 and any(len(part) > 1 for part in listed) and all(_ROMAN.fullmatch(part) for part in listed):
         return Words(listed, is_either=bool(_OR.search(bare)))
     if not _PROSE.fullmatch(text) or re.match(r"[(\[].*,", text):
@@ -140,8 +145,8 @@ def _fold(run: str) -> str:
 
 
 def _is_word(run: str, upright: set[str]) -> bool:
-    is_name = len(run) == 3 and run.istitle()
-    return len(run) >= 4 or is_name or not run.isascii() or run in upright or run.casefold() in _KNOWN
+    is_name = len(run) == 3 and run.istitle() and re.search("[aeiouy]", run.casefold())  # Tom, not Bqv
+    return len(run) >= 4 or bool(is_name) or not run.isascii() or run in upright or run.casefold() in _KNOWN
 
 
 def _has_short_words(text: str) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from scrl.answers.classes import MISSING, Classes, classify
+from scrl.answers.forms import check_digits
 from scrl.answers.readers import Reader, get_reader, read_answer
 from scrl.credit.advantages import is_constant, reward_advantages, split_by_sign
 from scrl.credit.elsewhere import LastVotes
@@ -233,8 +234,7 @@ def credit_rule(
     chosen = find_method(method)
     if preset not in PRESETS:
         raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(preset, PRESETS)}")
-    if significant_digits is not None and not 1 <= significant_digits <= 15:
-        raise ConfigError(f"significant_digits: must be from 1 to 15, or left out; got {significant_digits}")
+    check_digits(significant_digits)
     if num_trained is not None and num_trained < 1:
         raise ConfigError(f"num_trained (--trained): at least one completion must be trained on; got {num_trained}")
     checked = _settings(chosen, PRESETS[preset], settings)

@@ -39,7 +39,6 @@ class LocalSampler(Detokenizer):
     """Draws from a model in this process's memory; never sees an answer."""
 
     shares_weights = True
-    drift = None
     """It reads the policy's own weights, and records the distribution it draws from."""
 
     def __init__(
