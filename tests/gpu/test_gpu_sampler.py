@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from scrl.sampling.gpu import graph_engine, reference_ops, scheduler
+from scrl.sampling.gpu import decode_step, graph_engine, scheduler
 from scrl.sampling.gpu.decode_state import ALIVE, COMPLETION, FIELDS, LIMIT, Completions, DecodeState
 from scrl.sampling.gpu.scheduler import min_pages
 from scrl.sampling.local import LocalSampler
@@ -295,7 +295,7 @@ def test_a_real_vocabulary_is_drawn_from_as_by_plain_torch(top_p, spread):
 
     logits_RV = spread * torch.randn(128, 151_936, device=CUDA, generator=torch.Generator(CUDA).manual_seed(0))
     settings = SamplingSettings(temperature=0.6, top_p=top_p)
-    found, expected = (drawn_by(ops, logits_RV, settings) for ops in (kernels, reference_ops))
+    found, expected = (drawn_by(ops, logits_RV, settings) for ops in (kernels, decode_step))
     torch.testing.assert_close(found.entropies_CT, expected.entropies_CT, atol=1e-3, rtol=1e-4)
     # Sums over a vocabulary round differently: where words weigh 1e-5 each, a neighbour may be drawn.
     distance = (found.tokens_CT - expected.tokens_CT).abs()[:128, 0]

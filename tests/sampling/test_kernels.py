@@ -17,7 +17,9 @@ if not ON_GPU and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("no GPU, and kernels are not interpreted: make test-kernels", allow_module_level=True)
 pytest.importorskip("triton")
 
-from scrl.sampling.gpu import attention_kernels, kernels, reference_ops
+import reference_ops
+
+from scrl.sampling.gpu import attention_kernels, kernels
 from scrl.sampling.gpu.decode_state import (
     ALIVE,
     COMPLETION,
