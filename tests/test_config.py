@@ -184,12 +184,18 @@ def test_numbers_lists_mappings_and_null_are_read():
     assert small("lora.rank=2", "lora=false").lora is None
 
 
+def test_a_setting_given_twice_is_refused_with_both_lines(tmp_path):
+    (tmp_path / "run.yaml").write_text("model: embedded\nsteps: 3\nquestions: arithmetic\nsteps: 4\n")
+    with pytest.raises(DataError, match=r"run\.yaml:4: .*'steps' is on line 2"):
+        read_config(tmp_path / "run.yaml")
+
+
 def test_a_benchmark_brings_its_reader():
     values = {"model": "embedded", "questions": "gpqa"}
     assert build_config(values).reader == "choice"
     assert build_config(values | {"reader": "boxed"}).reader == "boxed"
     apart = build_config(values | {"evaluation": {"held_out": "amc"}})
-    assert any("held-out" in warning for warning in warnings(apart))
+    assert any("held-out" in warning for warning in warnings(apart, 8, 1.0, 0))
     for questions in ("amc", "q.txt"):
         assert build_config(values | {"questions": questions}).reader == "boxed"
 
@@ -250,7 +256,7 @@ def test_every_setting_is_listed_once_with_a_description():
     names = [name for name, _, _ in rows]
     assert len(names) == len(set(names))
     assert [name for name, _, description in rows if not description] == []
-    parts = {"prompt", "sampling", "dynamic_sampling", "loss", "optimizer", "compute", "evaluation", "guard"}
+    parts = {"prompt", "sampling", "loss", "optimizer", "compute", "evaluation", "guard"}
     assert {name.partition(".")[0] for name in names} == set(RunConfig.model_fields)
     assert set(RunConfig.model_fields) - set(names) == parts
     assert {"lora", "lora.rank", "loss.dual_clip", "guard.window", "sampling.stop"} <= set(names)

@@ -56,12 +56,6 @@ DECIDED: dict[str, Any] = {"loss": True, "credit": True, "drop_last": True, "opt
 """What a preset, a loss variant or an adapter may decide."""
 
 
-class DynamicSamplingSettings(Settings):
-    """When questions whose rewards are all equal are replaced by others."""
-
-    rounds: int = Field(0, ge=0, description="Extra draws per step at most (0: off; DAPO draws 10 times in all).")
-
-
 class GuardSettings(Settings):
     """When a run is stopped because it collapses."""
 
@@ -78,7 +72,9 @@ class RunConfig(Settings):
     """Everything that decides what a run does."""
 
     model: ModelName = Field(description="A model folder, a hub id, `embedded` or `embedded-hasty`.")
-    questions: str = Field(description="A file (.txt .jsonl .json .csv .tsv .parquet), a hub id, or arithmetic:LEVEL.")
+    questions: str = Field(
+        description="A file (.txt .md .jsonl .json .csv .tsv .parquet), a hub id, or arithmetic:LEVEL."
+    )
     question_column: QuestionColumn = None
     gold_column: GoldColumn = None
     id_column: IdColumn = None
@@ -119,7 +115,6 @@ class RunConfig(Settings):
 
     prompt: PromptSettings = PromptSettings()
     sampling: SamplingSettings = SamplingSettings()
-    dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
     loss_variant: str = Field("grpo", description=f"Fills in `loss`: {', '.join(LOSS_VARIANTS)}.")
     loss: LossSettings = LossSettings()
     optimizer: OptimizerSettings = OptimizerSettings()

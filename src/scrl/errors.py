@@ -1,16 +1,4 @@
-"""The tree of errors.
-
-    ScrlError
-    ├── InputError          the user's input is wrong (exit code 2)
-    │   ├── ConfigError     a setting: also a ValueError
-    │   └── DataError       a file, with its line: also a ValueError
-    ├── TrainingError       a run cannot continue (NaN, out of memory, disk full): its last checkpoint is intact
-    ├── CollapseError       the guard stopped a run: it is complete, and not to be trusted (exit code 3)
-    ├── EndpointError       a server does not give completions: those it gave are kept
-    └── ReaderError         a user's answer reader failed
-
-Messages name the setting or the file and line, the reason, and the fix.
-"""
+"""The errors raised on purpose. Messages name the setting or the file and line, the reason, and the fix."""
 
 from __future__ import annotations
 
@@ -24,7 +12,7 @@ class ScrlError(Exception):
 
 
 class InputError(ScrlError, ValueError):
-    """The input cannot be used as it is; nothing was written."""
+    """The input cannot be used as it is; nothing was written (exit code 2)."""
 
 
 class ConfigError(InputError):
@@ -41,11 +29,11 @@ class DataError(InputError):
 
 
 class TrainingError(ScrlError):
-    """A run cannot continue; what it has saved is intact."""
+    """A run cannot continue (NaN, out of memory, disk full); its last checkpoint is intact."""
 
 
 class CollapseError(ScrlError):
-    """The guard stopped a run because it collapsed; all of it is written."""
+    """The guard stopped a run because it collapsed: it is complete, and not to be trusted (exit code 3)."""
 
 
 class EndpointError(ScrlError):

@@ -32,6 +32,8 @@ def test_rows_say_answer_agreement_trust_and_change():
     assert not b.is_trusted  # a lead of 0.125 is not above it
     assert (c.answer, c.share, c.is_trusted, c.is_changed) == (None, 0, False, False)
     assert a.p_right is None
+    cut = {"a": votes(("0.5", 0.875), ("3", 0.125)) | {"cut": 0.625}}  # what is left has a share of 0.25
+    assert not answer_rows(evaluation(4, cut))[0].is_trusted
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def test_files_and_tables_from_a_runs_folder(run, capsys):
     assert main(["answers", str(run)]) == 0
     shown = capsys.readouterr().out
     assert "Most agreement: 5 of 40" in shown
-    assert "q7: What is 7?" in shown
+    assert "What is 7?" in shown
     assert "5 of 10" in shown  # shares of 1/8 and 2/8 are below 0.375
     rows = read(run / "answers.csv")
     assert rows[3]["question"] == "What is 3?"
@@ -109,7 +111,7 @@ def test_checked_answers_make_chances_and_a_guarantee(run, tmp_path, capsys):
     drawn = read(run / "checks.csv")
     assert len({row["question_id"] for row in drawn}) == 30
     assert drawn[0]["question"].startswith("What is")
-    fill_in(run, tmp_path / "filled.csv", lambda number: number % 8 >= 3)
+    fill_in(run, tmp_path / "filled.csv", lambda number: number % 8 >= 1)
     capsys.readouterr()
     assert main(["answers", str(run), "--check", str(tmp_path / "filled.csv"), "--max-error", "0.3"]) == 0
     assert "at most 30%" in " ".join(capsys.readouterr().out.split())
@@ -176,11 +178,31 @@ def test_where_nothing_qualifies_nothing_is_answered(run, tmp_path):
     assert {row["is_answered"] for row in read(run / "answers.csv")} == {"False"}
 
 
+def test_checks_without_an_answer_are_left_out_and_counted(run, tmp_path, capsys):
+    unknown = ["I do not know", "don't know", "?", "{}"]
+    rows = [f"q{q},{unknown[q] if q < 4 else q}" for q in range(20)]
+    (tmp_path / "filled.csv").write_text("\n".join(["question_id,answer", *rows]))
+    assert main(["answers", str(run), "--check", str(tmp_path / "filled.csv"), "--out", str(tmp_path / "new")]) == 0
+    assert "4 of 20 checks" in capsys.readouterr().out
+    assert [row["checked"] for row in read(tmp_path / "new" / "answers.csv")][:5] == ["", "", "", "", "True"]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_answer_is_cut(tmp_path, monkeypatch, capsys, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    long = votes(("104000000000000000001", 1.0), ("7", 0.0), question="What is the largest of " + "these numbers " * 9)
+    evaluations = [evaluation(step, {"a-long-name-of-a-question": long}) for step in (0, 4)]
+    main(["answers", str(write_lines(tmp_path / "evaluations.jsonl", evaluations).parent)])
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines()[:6])) <= width
+    assert "104000000000000000" in shown
+    assert "001" in shown  # on the next line
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
         (["--max-error", "0.2"], "--max-error"),
-        (["--out", "gone"], "--out"),
         (["--draw-check", "5"], "--draw-check"),
         (["--benchmark", "amc"], "'amc'"),
         (["--check", "gone.csv"], "gone.csv"),
@@ -189,7 +211,7 @@ def test_where_nothing_qualifies_nothing_is_answered(run, tmp_path):
         (["--check", "empty.csv"], "empty.csv:2"),
         (["--check", "few.csv"], "few.csv"),
         (["--check", "twice.csv"], "twice.csv:3"),
-        (["--check", "nothing.csv"], "nothing.csv:2"),
+        (["--check", "nothing.csv"], "nothing.csv"),
         (["--check", "few.csv", "--max-error", "2"], "--max-error"),
     ],
 )

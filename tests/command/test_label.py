@@ -62,8 +62,8 @@ def test_labels_are_one_line_a_completion_in_the_order_of_the_file(rollouts, lab
 def test_the_summary_counts_and_grades(rollouts, label):
     _, summary, printed = label(rollouts)
     assert summary == {
-        "schema_version": 2, "method": "scrl", "preset": "paper", "steps": 1, "questions": 2, "completions": 20,
-        "no_answer_share": 0.1, "positive_questions": 1, "abstained_questions": 1, "negative_answers": 1,
+        "schema_version": 2, "method": "scrl", "preset": "paper", "has_labels": True, "steps": 1, "questions": 2,
+        "completions": 20, "no_answer_share": 0.1, "positive_questions": 1, "abstained_questions": 1, "negative_answers": 1,
         "entropy_only_questions": 1,  # q2: a tie, so only the entropy term is left
         "merged_spellings": 3, "given_answers": 0, "group_sizes": {"4": 1, "16": 1}, "gold_questions": 2,
         "majority_accuracy": 0.75,  # q1 right, q2 a tie of two: 1/2

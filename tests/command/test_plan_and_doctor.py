@@ -3,10 +3,8 @@
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 from processes import scrl
 
 from scrl.config import build_config
@@ -67,21 +65,6 @@ def test_memory_is_counted_by_its_large_parts():
     assert (adapter["gradients"], adapter["optimizer"], adapter["start model"]) == (0, 0, 0)
 
 
-def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
-    shared = config(limit=4, compute={"sampler": "vllm", "vllm_memory": 0.3})
-    plan = make_plan(shared)
-    assert (plan.memory_bytes["vLLM's weights"], plan.memory_bytes["sampler's cache"]) == (4 * 757_888, 0)
-    on_top = "and activations and vLLM's cache (a share of 0.3 of the GPU) on top"
-    assert any(line.endswith(on_top) for line in plan.lines)
-    monkeypatch.setattr("scrl.planning.plan.pick_device", lambda name: torch.device("cuda"))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=10 * 2**30))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
-    on_a_gpu = make_plan(shared)
-    assert on_a_gpu.machine == "NVIDIA H200, bfloat16"
-    assert on_a_gpu.memory_bytes["sampler's cache"] == 3 * 2**30
-    assert any("sampler's cache 3.00" in line and line.endswith("and activations on top") for line in on_a_gpu.lines)
-
-
 @pytest.mark.parametrize(("changes", "words"), [
     ({}, []),
     ({"completions": 8, "trained": 8}, ["with 8 completions"]),  # 8 · 0.125 = 1
@@ -93,13 +76,30 @@ def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
     ({"sampling": {"top_k": 5, "max_tokens": 72}}, ["sampling.top_p or top_k"]),
     ({"sampling": {"temperature": 0, "max_tokens": 72}}, ["at sampling.temperature 0"]),
     ({"steps": 4}, ["few steps"]),
+    ({"questions_per_step": 9, "limit": 8}, ["questions_per_step: 9"]),
 ])  # fmt: skip
 def test_the_plan_warns_of_what_cannot_work(changes, words):
-    found = list(warnings(config(**changes)))
+    found = list(warnings(config(**changes), num_questions=8, passes=10.0, num_weights=0))
     assert len(found) == len(words)
     for warning, beginning in zip(found, words, strict=True):
         assert warning.startswith(beginning)
     assert not words or set(found) <= set(make_plan(config(**changes)).lines)
+
+
+@pytest.mark.parametrize(
+    ("rate", "lora", "passes", "expected"),
+    [
+        ("1.4e-5", None, 10, []),
+        ("1.6e-5", None, 10, ["WARNING: optimizer.learning_rate is 1.6e-05; 5e-07"]),
+        ("1e-8", None, 10, ["WARNING: optimizer.learning_rate is 1e-08"]),
+        ("1.6e-5", {}, 10, []),
+        ("5e-7", None, 50, ["WARNING: 50 passes over 16 questions"]),
+    ],
+)
+def test_the_plan_warns_of_many_passes_and_far_learning_rates(rate, lora, passes, expected):
+    settings = config(optimizer={"learning_rate": rate}, lora=lora)
+    found = list(warnings(settings, num_questions=16, passes=passes, num_weights=10**9))
+    assert [line[: len(beginning)] for line, beginning in zip(found, expected, strict=True)] == expected
 
 
 def test_the_plan_refuses_what_the_run_would_refuse():

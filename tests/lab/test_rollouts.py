@@ -5,7 +5,9 @@ import math
 import signal
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from line_files import read_lines, write_lines
 from processes import Command, untraced
@@ -152,6 +154,61 @@ def test_the_key_comes_from_the_environment_and_is_shown_nowhere(monkeypatch, ca
     monkeypatch.setenv("SCRL_API_KEY", "sk-\u2026")
     assert main(words(server, questions(1))) == 2
     assert "SCRL_API_KEY" in capsys.readouterr().err
+
+
+def hostile_answer(rng):
+    """A response of any status, charset, length, coding and wait that a server may make up."""
+    words = [
+        "abc",
+        "{}",
+        '{"error": ' * 3000,
+        '{"choices": [{"text": 3}]}',
+        "\ud800",
+        '{"choices": [{"message": {"content": "x"}}]}',
+        "",
+    ]
+    headers = (f"Content-Type: text/html; charset={rng.choice(CHARSETS)}", f"Retry-After: {rng.choice(['1e308', '-1', 'x', '0'])}",
+               f"Content-Encoding: {rng.choice(['gzip', 'zstd', 'x'])}", "Transfer-Encoding: x", "X: \x00")  # fmt: skip
+    chosen = "".join(f"{header}\r\n" for header in rng.choice(headers, 2))
+    body = str(rng.choice(words)).encode("utf-8", "surrogatepass")
+    head = f"HTTP/1.1 {rng.choice([200, 204, 301, 400, 429, 500, 999])} X\r\nContent-Length: {len(body) - rng.integers(2)}\r\n{chosen}\r\n"
+    return head.encode() + body
+
+
+CHARSETS = ("hex", "zlib", "rot13", "idna", "utf-16", "nothing", "undefined", "punycode", "unicode_escape", "utf-7")
+ADDRESSES = ("http://[::1", "http://\x7f/v1", "http://x:99999999", "http://a..b", "http://" + "a" * 70, "http://\u2100", "http://xn--a/", "http://[v1.x]", "//x", "http:///v1")  # fmt: skip
+PROXIES = ("foo://x", "socks5://x:1", "http://[", "x", "http://x:y", "http://\x7f")
+
+
+def test_hostile_servers_addresses_and_proxies_end_in_one_line(capsys, monkeypatch, tmp_path):
+    """100 answers at random, and every address and proxy above: no traceback, and nothing but completions is stored."""
+    rng, path = np.random.default_rng(0), questions(1)
+    with StubServer(lambda key, attempt: hostile_answer(rng)) as server:
+        for _ in range(100):
+            status = main(words(server, path, "--retries", "0", "--timeout", "1", n=1))
+            assert status == 0 or (status == 1 and one_error(capsys))
+            if Path("c.jsonl").exists():
+                assert [line["completion"] for line in stored()] == ["x"]
+                Path("c.jsonl").unlink(), Path("c.settings.json").unlink()
+        for address in ADDRESSES:
+            assert main(words(SimpleNamespace(url=address), path, "--retries", "0", n=1)) in (1, 2)
+            assert one_error(capsys)
+        monkeypatch.setenv("NO_PROXY", "")
+        for proxy in PROXIES:
+            monkeypatch.setenv("HTTP_PROXY", proxy)
+            assert main(words(server, path, "--retries", "0", n=1)) in (1, 2)
+            assert one_error(capsys)
+    assert [each.name for each in tmp_path.iterdir()] == ["q.jsonl"]
+
+
+def test_what_is_too_long_to_read_back_is_not_stored(capsys, monkeypatch):
+    for limit in ("scrl.lab.endpoint.MAX_LINE", "scrl.lab.endpoint.MAX_BODY"):
+        with monkeypatch.context() as patch, StubServer() as server:
+            patch.setattr(limit, 100)
+            assert main(words(server, questions(1), "--retries", "0", n=1)) == 1
+            assert "100 bytes" in one_error(capsys)
+    with StubServer(response(401, "")) as server:
+        assert main(words(server, questions(100), n=10**6)) == 1  # asks at once
 
 
 # Going on

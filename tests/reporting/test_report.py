@@ -82,7 +82,7 @@ def test_totals_and_votes_are_counted_by_hand(make_run):
         "groups with a positive label 66.7%2 of 3",
         "completions without an answer 8.3%1 of 12",
         "completions that are right 50.0%6 of 12",
-        "most frequent answer is right 50.0%1.5 of 3",
+        "most frequent answer is right (ties shared) 50.0%1.5 of 3",
         "positive label is right 50.0%1 of 2",
         "ruled-out answer is wrong 50.0%1 of 2",
         "right answer was ruled out, of the groups that gave it 33.3%1 of 3",

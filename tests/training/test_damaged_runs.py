@@ -7,20 +7,23 @@ import threading
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from line_files import read_lines
 from runs import differences, do, go_on, no_reports, small, stop_after_a_step
 from safetensors.torch import load_file, save_file
 
 from scrl.errors import InputError, TrainingError
 from scrl.evaluation.settings import build_settings, read_settings
-from scrl.files.checkpoint_file import write_sums
+from scrl.files.checkpoint_file import file_sum, write_sums
 from scrl.files.whole_files import whole_file, write_whole
-from scrl.policy.model import load_model
+from scrl.policy.model import load_model, model_identity
 from scrl.policy.settings import ComputeSettings
 from scrl.reporting.evaluations import best_step_of
 from scrl.reporting.report import write_report
 from scrl.training import run_folder
+from scrl.training.export import export_model, find_checkpoint
 from scrl.training.run_folder import RunFolder, check_room
 
 SETTINGS = (
@@ -107,8 +110,59 @@ DAMAGE = {
     "settings of a bomb": lambda run: (run / "config.yaml").write_text("a: &a [1,1]\nb: &b [*a,*a]\n" + "".join(
         f"c{i}: &c{i} [{','.join(['*b' if not i else f'*c{i - 1}'] * 9)}]\n" for i in range(9))),
     "other held-out questions": lambda run: edit_config(run, "easy:held-out:2:1", "easy:held-out:2:2"),
+    "checkpoints elsewhere": lambda run: (run / "checkpoints").rename(run.parent / "c") and (run / "checkpoints").symlink_to(run.parent / "c"),
+    "a lock that is a link": lambda run: (run / ".lock").symlink_to(run.parent / "victim.txt"),
     "lines that are a link": lambda run: (run / "metrics.jsonl").rename(run / "m") and (run / "metrics.jsonl").symlink_to("m"),
 }  # fmt: skip
+
+
+def test_a_sum_sees_exchanged_words_and_flipped_bits_of_any_size(tmp_path):
+    """A thousand random changes of a file of random length: words of 1 to 16 bytes exchanged, bits flipped in pairs."""
+    rng, path = np.random.default_rng(0), tmp_path / "file"
+    for _ in range(1000):
+        data = rng.integers(256, size=rng.integers(64, 5000), dtype=np.uint8)
+        path.write_bytes(data.tobytes())
+        before, changed, size = file_sum(path), data.copy(), int(rng.integers(1, 17))
+        one, other = (slice(at * size, (at + 1) * size) for at in rng.choice(len(data) // size, 2, replace=False))
+        changed[one], changed[other] = data[other], data[one]
+        if rng.random() < 0.5 or (changed == data).all():
+            changed = data.copy()
+            changed[[one.start, other.start]] ^= np.uint8(1 << rng.integers(8))
+        path.write_bytes(changed.tobytes())
+        assert file_sum(path) != before
+        assert file_sum(path, 16) == file_sum(path, 16) != file_sum(path, 17)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: next(model.model.parameters()).view(-1)[1].mul_(1.01),
+        lambda model: setattr(model.model.config, "rms_norm_eps", 1e-3),
+        lambda model: setattr(model.tokenizer, "chat_template", "{{ messages[0].content }}"),
+        lambda model: model.tokenizer.add_tokens(["§"]),
+    ],
+    ids=["a weight", "config", "template", "tokenizer"],
+)
+@torch.no_grad()
+def test_another_model_has_another_identity(change):
+    model = load_model("embedded", ComputeSettings(device="cpu"))
+    before = model_identity(model)
+    assert model_identity(load_model("embedded", ComputeSettings(device="cpu"))) == before
+    change(model)
+    assert model_identity(model) != before
+
+
+USES = {
+    "train or evaluate": lambda run: load_model(str(run / LAST), ComputeSettings(device="cpu")),
+    "export": lambda run: export_model(find_checkpoint(run, "last"), run.parent / "out"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_damaged_checkpoint_is_no_model(use, run):
+    flip(run / LAST / "model.safetensors")
+    with pytest.raises(InputError, match=r"model\.safetensors"):
+        USES[use](run)
 
 
 @pytest.mark.parametrize("what", DAMAGE)
@@ -131,11 +185,13 @@ def test_a_damaged_run_is_refused_in_words_and_nothing_of_it_changes(what, run, 
         lambda run: (run / LAST / ".DS_Store").touch(),
         lambda run: (run / "checkpoints" / ".last.draft").symlink_to(run),
         lambda run: (run / "checkpoints" / ".last.old").mkdir(),
+        lambda run: (run / "checkpoints" / ".last.whole").mkdir(),
+        lambda run: flip(shutil.copytree(run / LAST, run / "checkpoints" / ".last.whole") / "model.safetensors"),
         lambda run: (run / ".report.html.0123456789abcdef.part").touch(),
         lambda run: [(run / LAST).rename(run / "elsewhere"), (run / LAST).symlink_to(run / "elsewhere")],
         lambda run: (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text() + '{"half'),
     ],
-    ids=["nothing", "card", "stray file", "draft is a link", "old one left", "half a page", "last is a link", "half a line"],
+    ids=["nothing", "card", "stray file", "draft is a link", "old one left", "new one is empty", "new one is damaged", "half a page", "last is a link", "half a line"],
 )  # fmt: skip
 def test_a_run_with_harmless_changes_goes_on_exactly(harmless, run, stopped, no_report):
     harmless(run)
@@ -158,6 +214,22 @@ def test_the_old_checkpoint_goes_only_after_the_new_one_is_on_the_disk(tmp_path,
     folder.save(folder.last, lambda place: (place / "weights").write_text("x"), 1)
     last = len(done) - 1 - done[::-1].index("remove .last.old")
     assert {"weights", "checkpoint.json", ".last.draft", "checkpoints", *run_folder.FILES} <= set(done[:last])
+
+
+def test_no_writer_of_a_run_folder_writes_through_a_link(run):
+    """Two hundred random names: files, dangling links and links to other files are replaced by what is written."""
+    rng, victim = np.random.default_rng(0), run.parent / "victim.txt"
+    victim.write_text("precious")
+    for _ in range(200):
+        path = run / rng.choice(["checks.csv", "answers.csv", "report.html", f"x{rng.integers(99)}"])
+        path.unlink(missing_ok=True)
+        target = rng.choice([victim, run.parent / "nothing", run.parent])
+        path.symlink_to(target)
+        write_whole(path, "new")
+        assert path.read_text() == "new"
+        assert not path.is_symlink()
+    assert victim.read_text() == "precious"
+    assert not (run.parent / "nothing").exists()
 
 
 def test_a_link_at_the_place_of_a_draft_or_of_the_page_is_not_written_through(stopped, tmp_path):

@@ -34,7 +34,7 @@ def probe_of(*texts, cut=0, tokens=10, rollout_seconds=2.0, score_seconds=0.5):
 
 
 def test_a_run_whose_start_model_gives_no_answers_is_refused_and_leaves_nothing(tmp_path):
-    with pytest.raises(InputError, match=r"reader"):
+    with pytest.raises(InputError, match=r"max_tokens"):
         do(tmp_path / "run", "sampling.max_tokens=2", *QUIET)
     assert not (tmp_path / "run").exists()
 
@@ -66,7 +66,7 @@ def test_the_probe_changes_nothing_of_what_is_learned(tmp_path):
 )
 def test_what_is_proposed(texts, cut, expected):
     probe = probe_of(*texts, cut=cut)
-    assert proposals(probe, *count_by_reader(texts, "boxed"), small()) == expected
+    assert proposals(probe, *count_by_reader(probe.samples, "boxed"), small()) == expected
 
 
 def test_few_answers_are_a_note_hardly_any_a_refusal():
@@ -76,6 +76,28 @@ def test_few_answers_are_a_note_hardly_any_a_refusal():
     assert "--reader number" in second
     with pytest.raises(InputError, match="--reader number"):
         list(probe_notes(probe_of(*texts[1:]), small()))
+
+
+@pytest.mark.parametrize(
+    ("texts", "counted"),
+    [
+        (["first 4 then 12"] * 8, 3),  # the last number so far is no answer
+        (["The answer is 4. For 12"] * 8, 8),  # marked
+        (["The answer is 12"] * 8, 3),  # perhaps of 1240
+    ],
+)
+def test_a_cut_completion_has_only_the_answer_it_marked(texts, counted):
+    assert count_by_reader(probe_of(*texts, cut=5).samples, "last-number")[0] == counted
+    assert count_by_reader(probe_of(*texts).samples, "last-number")[0] == 8
+
+
+def test_a_run_whose_completions_are_mostly_cut_is_refused():
+    texts = [r"\boxed{4}"] * 8
+    assert len(list(probe_notes(probe_of(*texts, cut=2), small()))) == 1
+    _, warning = probe_notes(probe_of(*texts, cut=4), small())
+    assert warning.startswith("WARNING")
+    with pytest.raises(InputError, match=r"max_tokens.*--max-tokens 96"):
+        list(probe_notes(probe_of(*texts, cut=5), small()))
 
 
 def noted_cost(*changes, num_held_out=0, recomputes=False):

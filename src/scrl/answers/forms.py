@@ -21,12 +21,15 @@ from scrl.answers.spelling import clean, squeeze, unwrap_text
 from scrl.answers.structure import Structure
 from scrl.answers.tokens import MAX_ANSWER_CHARS, depths, tokenize
 from scrl.answers.values import Form, set_form
+from scrl.errors import ConfigError
 
 _PLAIN = re.compile(r"([+-]?)(?:\\[dt]?frac\{(\d{1,99})\}\{(\d{1,99})\}|(\d{1,300})(?:\.(\d{0,99}))?)", re.ASCII)
 """Whole numbers, decimals and fractions: most answers, and no need to parse."""
 _VECTORS = re.compile(r"\\(?:vec|overrightarrow|hat|nabla|mathbf|boldsymbol|bm)(?![A-Za-z])")
 _PRODUCTS = re.compile(r"\\(?:times|cdot)(?![A-Za-z])")
 """Products of vectors do not commute, and \\times is not \\cdot: compared as text."""
+
+MAX_DIGITS = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,18 @@ class Explanation:
 
 def canonical_form(answer: str, significant_digits: int | None = None) -> Form | None:
     """The form of an answer; None when there is nothing in it (an empty box is no answer)."""
+    check_digits(significant_digits)
     if len(answer) <= MAX_ANSWER_CHARS:
         return _form(answer, significant_digits)
     text = " ".join(answer.split())
     digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
     return Form(f"text {digest} {text[:40]}", "text") if text else None
+
+
+def check_digits(significant_digits: int | None) -> None:
+    """Refuse to round to no digits, or to more than numbers are known to."""
+    if significant_digits is not None and not 1 <= significant_digits <= MAX_DIGITS:
+        raise ConfigError(f"significant_digits: must be from 1 to {MAX_DIGITS}, or left out; got {significant_digits}")
 
 
 def explain_answer(answer: str, significant_digits: int | None = None) -> Explanation:

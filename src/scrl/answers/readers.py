@@ -55,6 +55,7 @@ _STATED = re.compile(
     re.IGNORECASE,
 )
 _ANY_NUMBER = re.compile(_NUMBER)
+_HALF_A_NUMBER = re.compile(r"[\d.,/]+$")
 _NUMBERS = re.compile(rf"{_NUMBER}(?:(?:[,;]\s?(?:and |or )?| (?:and|or) ){_NUMBER})*")
 """3, 5 and 7."""
 _NAMES = re.compile(r"\b[A-Za-z] ?= ?")
@@ -178,6 +179,13 @@ def read_last_number(text: str) -> str | None:
         return stated
     is_list = re.search(r" (?:and|or) ", runs[-1][0]) and runs[-1].end() == len(text.rstrip("\n .*"))
     return _clean_number(runs[-1][0] if is_list else _ANY_NUMBER.findall(runs[-1][0])[-1])
+
+
+def read_answer(read: Reader, text: str, *, is_cut: bool) -> str | None:
+    """What a completion claims; of one that was cut, number readers take only what it marked, not the last number."""
+    if is_cut and read in (read_number, read_last_number):
+        return read_number(_HALF_A_NUMBER.sub("", text))
+    return read(text)
 
 
 def read_choice(text: str) -> str | None:

@@ -92,8 +92,6 @@ def answers(
         raise InputError("--max-error: needs checked answers; draw some with --draw-check 100, then give --check")
     if max_error is not None and not 0 < max_error < 1:
         raise InputError(f"--max-error: must be above 0 and below 1; got {max_error}")
-    if out is not None and questions is None and not out.is_dir():
-        raise InputError(f"--out: there is no folder {out}; make it first")
     console = plain_console()
     if questions is not None:
         settings = measurement_settings({**given, "model": place, "benchmarks": (questions,)})
@@ -103,17 +101,25 @@ def answers(
     source = read_place(place)
     after, before = _evaluations(source, benchmark)
     rows, choice, folder = answer_rows(after, before, source.standing), None, out or source.folder
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
     if draw_check is not None:
         path = write_checks(draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder)
         hint = f"fill in the right answer of each, then scrl answers … --check {path}"
         console.print(f"wrote {path}: {hint}", soft_wrap=True)
         return
     if check is not None:
-        checks, digits = read_checks(check, rows), digits_of(after)
+        (checks, unread), digits = read_checks(check, rows), digits_of(after)
+        if unread:
+            total = len(checks) + unread
+            say(
+                console,
+                f"{unread} of {total} checks hold no answer to compare with and are left out, not counted as wrong",
+            )
         rows, choice = with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
     files = write_answers(rows, folder)
     is_ruined = source.standing is not None and source.standing.is_ruined_at(after["step"])
-    for table in tables(rows, is_ruined=is_ruined):
+    for table in tables(rows, console.width, is_ruined=is_ruined):
         console.print(table)
     say(console, *notes(source, after["step"]))
     if choice is not None and max_error is not None:
@@ -206,7 +212,7 @@ def notes(source: Place, step: int) -> Iterator[str]:
         yield f"These answers were {when}{ways}"
 
 
-def tables(rows: Sequence[AnswerRow], *, is_ruined: bool) -> list[RichTable]:
+def tables(rows: Sequence[AnswerRow], width: int, *, is_ruined: bool) -> list[RichTable]:
     """The most certain answers, the changed ones and, unless none is trusted, the questions without a clear one."""
     by_share = sorted(rows, key=lambda row: -row.share)
     kinds = {
@@ -217,13 +223,14 @@ def tables(rows: Sequence[AnswerRow], *, is_ruined: bool) -> list[RichTable]:
         ),
     }
     return [
-        _table(f"{title}: {min(SHOWN, len(some))} of {len(some)}", some[:SHOWN])
+        _table(f"{title}: {min(SHOWN, len(some))} of {len(some)}", some[:SHOWN], width)
         for title, some in kinds.items()
         if some
     ]
 
 
-def _table(title: str, rows: Sequence[AnswerRow]) -> RichTable:
+def _table(title: str, rows: Sequence[AnswerRow], width: int) -> RichTable:
+    """The answer is never cut: long ones are broken, and the question has what room is left."""
     has_start, has_chance = (any(getattr(row, name) is not None for row in rows) for name in ("start_share", "p_right"))
     header = ("question", "answer", "agree", "runner-up", *["start"] * has_start, *["right"] * has_chance)
     lines = []
@@ -231,41 +238,42 @@ def _table(title: str, rows: Sequence[AnswerRow]) -> RichTable:
         second = "" if row.runner_up is None else f"{row.runner_up} ({row.runner_up_share:.0%})"
         start = "" if row.start_share is None else f"{row.start_answer} ({row.start_share:.0%})"
         chance = "" if row.p_right is None else f"{row.p_right:.0%} [{row.p_right_low:.0%}, {row.p_right_high:.0%}]"
-        question = " ".join(f"{row.question_id}: {row.question}".split())
-        cells = (question, row.answer or None, f"{row.share:.0%}", second)
+        cells = (row.answer or None, f"{row.share:.0%}", second)
         lines.append((*cells, *[start] * has_start, *[chance] * has_chance))
-    table = as_terminal(Table(header, tuple(lines), title))
-    for column in table.columns:
+    widest = [
+        max(map(len, column)) for column in zip(header[1:], *((c or "–" for c in line) for line in lines), strict=True)
+    ]
+    broken = [name not in ("agree", "right") for name in header[1:]]
+    room = width - 4 - sum(2 + (min(each, 18) if breaks else each) for each, breaks in zip(widest, broken, strict=True))
+    most = max(10, min(36, room))
+    questions = (" ".join((row.question or row.question_id).split()) for row in rows)
+    begun = [text if len(text) <= most else f"{text[: most - 1]}…" for text in questions]
+    rows_shown = tuple((text, *line) for text, line in zip(begun, lines, strict=True))
+    table = as_terminal(Table(header, rows_shown, title))
+    for column, breaks in zip(table.columns, [False, *broken], strict=True):
+        column.no_wrap, column.max_width, column.overflow = not breaks, 18 if breaks else None, "fold"
         if column.header in ("agree", "right"):
             column.justify = "right"
-        elif column.header == "question":  # its beginning
-            column.no_wrap, column.max_width, column.overflow = True, 36, "ellipsis"
-        else:
-            column.no_wrap, column.max_width, column.overflow = False, 24, "ellipsis"
     return table
 
 
 def verdict(choice: Choice, rows: Sequence[AnswerRow], max_error: float, population: bool) -> str:
     """What the checks allow, in a sentence."""
-    unchecked = sum(row.checked is None for row in rows)
+    checked = [row for row in rows if row.checked is not None]
     if choice.chosen is None:
-        needed = choice.checks_needed
-        none = (
-            "no number of checks would do"
-            if population
-            else f"checking more of these {len(rows)} questions would not show it"
-        )
-        more = f"about {needed} checks would do" if needed else none
-        checked = [row for row in rows if row.checked is not None]
-        wrong = sum(not row.checked for row in checked)
-        return (
-            f"No answers qualify: an error rate of at most {max_error:.0%} is not shown. Of {len(checked)} checked "
-            f"answers {wrong} are wrong; if errors continue as in the checks, {more}."
-        )
+        right = f"{sum(bool(row.checked) for row in checked)} of {len(checked)} checked answers are right"
+        none = f"No answers qualify: an error rate of at most {max_error:.0%} is not shown ({right})."
+        if choice.tried:
+            tried = choice.tried[0]
+            seen = f"{tried.wrong} of the {tried.checked} checked with an agreement of at least {tried.threshold:.0%}"
+            return f"{none} Too many are wrong: {seen}. Check more, or allow more errors."
+        if choice.checks_needed is None:
+            return f"{none} {len(rows)} questions are too few to show it with any number of checks; allow more errors."
+        return f"{none} Check at least {choice.checks_needed}: with fewer it cannot be shown, however many are right."
     chosen = choice.chosen
     whose = "the answers to all such questions with this agreement" if population else "these"
     return (
-        f"{chosen.unchecked} of {unchecked} unchecked questions are answered, those with an agreement of at least "
-        f"{chosen.threshold:.0%}. With 95 % confidence at most {max_error:.0%} of {whose} are wrong; "
-        f"of the {chosen.checked} checked with this agreement, {chosen.wrong} are."
+        f"{chosen.unchecked} of {len(rows) - len(checked)} unchecked questions are answered, those with an agreement "
+        f"of at least {chosen.threshold:.0%}. With 95 % confidence at most {max_error:.0%} of {whose} are wrong "
+        f"(wrong of the {chosen.checked} checked with this agreement: {chosen.wrong})."
     )

@@ -180,6 +180,12 @@ _ROWS: dict[str, str] = {
 }
 
 
+_OF_LABELS = (
+    "positive_questions", "abstained_questions", "negative_answers", "positive_accuracy", "negative_accuracy",
+    "truth_flagged", "stock_label_share",
+)  # fmt: skip
+
+
 def summary_table(result: dict[str, Any]) -> Table:
     def shown(key: str) -> Cell:
         value = result[key]
@@ -187,8 +193,10 @@ def summary_table(result: dict[str, Any]) -> Table:
             return f"{1000 * value:+.1f}"
         return value if value is None else f"{value:.1%}" if isinstance(value, float) else f"{value:,}"
 
-    rows = tuple((words, shown(key)) for key, words in _ROWS.items() if key in result)
-    return Table(("", ""), rows, f"{result['method']} ({result['preset']})")
+    absent = () if result["has_labels"] else _OF_LABELS
+    rows = tuple((words, shown(key)) for key, words in _ROWS.items() if key in result and key not in absent)
+    preset = "" if result["preset"] == "paper" else f" ({result['preset']})"
+    return Table(("", ""), rows, f"{result['method']}{preset}")
 
 
 def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:

@@ -95,14 +95,9 @@ def group_metrics(
         "entropy_mean": _mean([sample.entropy for sample in samples]),
         "length_mean": _mean([len(sample.tokens_T) for sample in samples]),
         "truncated_share": _mean([not sample.is_finished for sample in samples]),
-        "tokens": tokens_drawn(groups_B),
+        "tokens": sum(sample.tokens_drawn for sample in samples),
     }
     return {key: value for key, value in metrics.items() if value is not None}
-
-
-def tokens_drawn(groups_B: Sequence[CreditedGroup]) -> int:
-    """What it took to sample these groups."""
-    return sum(sample.tokens_drawn for group in groups_B for sample in group.sampled.samples_G)
 
 
 def positive_labels(groups_B: Sequence[CreditedGroup]) -> dict[str, str | None]:

@@ -16,7 +16,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from scrl.answers.classes import MISSING, Classes, classify
-from scrl.answers.readers import Reader, get_reader
+from scrl.answers.forms import check_digits
+from scrl.answers.readers import Reader, get_reader, read_answer
 from scrl.credit.advantages import is_constant, reward_advantages, split_by_sign
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.labels import count_votes, with_votes
@@ -77,12 +78,14 @@ class CreditRule:
     @property
     def token_facts(self) -> tuple[str, ...]:
         """What the sampler must record of every token besides log-probability and entropy."""
-        names = {"margin_std": "margin", "decisiveness": "margin", "certainty": "certainty"}
-        return tuple(sorted({names[need] for need in self.needs if need in names}))
+        return ("margin",) if self.needs & {"margin_std", "decisiveness"} else ()
 
     def classify(self, group: Group) -> Classes:
         """The answers of a group, grouped by meaning."""
-        answers_G = [self.reader(c.text) if isinstance(c.answer, Unread) else c.answer for c in group.completions]
+        answers_G = [
+            read_answer(self.reader, c.text, is_cut=c.is_cut) if isinstance(c.answer, Unread) else c.answer
+            for c in group.completions
+        ]
         return classify(answers_G, significant_digits=self.significant_digits)
 
     @property
@@ -197,17 +200,6 @@ class CreditRule:
             )
         return list(rows)
 
-    def token_weights(self, entropies_G: Sequence[Floats]) -> tuple[Floats, ...] | None:
-        """The weights of the tokens of some completions in the loss; None: all the same."""
-        weigh = self.method.weigh_tokens
-        if weigh is None:
-            return None
-        weights_G = [weigh(entropies_T, self.settings) for entropies_T in entropies_G]
-        return tuple(
-            finite_numbers(self.method, "weigh_tokens", weights_T, len(entropies_T), "tokens of a completion", sign=1)
-            for weights_T, entropies_T in zip(weights_G, entropies_G, strict=True)
-        )
-
     def check_plan(self, completions: int) -> None:
         """Refuse a method whose `plan` does not draw this many completions per question."""
         if self.method.plan is None:
@@ -242,8 +234,7 @@ def credit_rule(
     chosen = find_method(method)
     if preset not in PRESETS:
         raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(preset, PRESETS)}")
-    if significant_digits is not None and not 1 <= significant_digits <= 15:
-        raise ConfigError(f"significant_digits: must be from 1 to 15, or left out; got {significant_digits}")
+    check_digits(significant_digits)
     if num_trained is not None and num_trained < 1:
         raise ConfigError(f"num_trained (--trained): at least one completion must be trained on; got {num_trained}")
     checked = _settings(chosen, PRESETS[preset], settings)

@@ -40,8 +40,6 @@ def require_engine(name: str) -> None:
 
 def shared_refusals(config: RunConfig, engine: str) -> Iterator[tuple[str, str]]:
     """(setting, reason) for every setting that neither TRL nor verl can honour; `engine` is the one to name."""
-    if config.dynamic_sampling.rounds:
-        yield "dynamic_sampling.rounds", f"{engine} asks the questions of a step once"
     if config.sampling.stop:
         yield "sampling.stop", f"{engine} ends completions only at end-of-text tokens"
     if config.optimizer.state != "float32":

@@ -11,6 +11,7 @@ import io
 import json
 import math
 import random
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -32,6 +33,8 @@ from scrl.files.run_state import Standing, standing_of
 from scrl.files.whole_files import write_whole
 
 MIN_CHECKS = 10
+_UNKNOWN = re.compile(r"(?:i )?(?:do not|don[’']?t) know|idk|unknown|unclear|unsure|not sure|n/?a|[?]+", re.IGNORECASE)
+"""What people write who cannot tell: no right answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ class AnswerRow:
     runner_up: str | None
     runner_up_share: float
     is_trusted: bool
-    """Whether SCRL's rule, with the paper's thresholds, would label it; never where the guard stopped the run."""
+    """Whether SCRL's rule, with the paper's thresholds, would label it by the completions that were not cut; never
+    where the guard stopped the run."""
     start_answer: str | None = None
     start_share: float | None = None
     is_changed: bool | None = None
@@ -82,7 +86,8 @@ def answer_rows(
     rows = []
     for question_id, entry in after["answers"].items():
         (answer, share), (second, second_share) = [*entry["votes"], *[(None, 0.0)] * 2][:2]
-        is_clear = is_selected(share, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin)
+        whole = share - entry.get("cut", 0.0)
+        is_clear = is_selected(whole, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin)
         votes = (answer, share, second, second_share)
         row = AnswerRow(question_id, entry["question"], *votes, is_clear and not is_ruined, note=note)
         if question_id in starts:
@@ -141,14 +146,14 @@ def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[Answe
     return random.Random(seed).sample(rows, number)  # noqa: S311 - no secret
 
 
-def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
-    """Question → right answer, from a file with the columns question_id and answer."""
+def read_checks(path: Path, rows: Sequence[AnswerRow]) -> tuple[dict[str, str], int]:
+    """Question → right answer, from a file with the columns question_id and answer; and how many have none to read."""
     if not path.exists():
         raise DataError(path, "there is no such file; --draw-check writes checks.csv beside the answers")
     table, _ = read_table(path)
     names = [row.question_id for row in rows]
     ids = {csv_cell(name): name for name in names} | {name: name for name in names}
-    checks: dict[str, str] = {}
+    checks: dict[str, str | None] = {}
     for row in table.rows:
         if missing := {"question_id", "answer"} - row.fields.keys():
             reason = f"has no column {sorted(missing)[0]!r}; fill in a file that --draw-check wrote"
@@ -166,13 +171,12 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
             raise DataError(path, reason, row.line)
         unguarded = answer.removeprefix("'")  # copied from answers.csv
         right = bare_gold(unguarded if csv_cell(unguarded) == answer else answer)
-        if canonical_form(right) is None:
-            reason = f"'answer' is {answer!r}, which has nothing to compare with; write the right answer there"
-            raise DataError(path, reason, row.line)
-        checks[ids[question_id]] = right
-    if len(checks) < MIN_CHECKS:
-        raise DataError(path, f"has {len(checks)} checked answers; give at least {MIN_CHECKS}")
-    return checks
+        is_known = canonical_form(right) is not None and not _UNKNOWN.fullmatch(right)
+        checks[ids[question_id]] = right if is_known else None
+    known = {name: right for name, right in checks.items() if right is not None}
+    if len(known) < MIN_CHECKS:
+        raise DataError(path, f"has {len(known)} checked answers that can be read; give at least {MIN_CHECKS}")
+    return known, len(checks) - len(known)
 
 
 def with_trust(
@@ -222,6 +226,6 @@ def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:
     writer.writeheader()
     writer.writerows({name: csv_cell(value) for name, value in line.items()} for line in lines)
     paths = [folder / "answers.jsonl", folder / "answers.csv"]
-    write_whole(paths[0], "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), follows=False)
-    write_whole(paths[1], table.getvalue(), follows=False)
+    write_whole(paths[0], "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    write_whole(paths[1], table.getvalue())
     return paths

@@ -78,23 +78,15 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
     benchmarks = load_benchmarks(settings, listener)
     language_model = load_model(settings.model, settings.compute, trust_remote_code=settings.trust_remote_code)
     benchmarks = [_check_prompts(benchmark, language_model, settings, listener) for benchmark in benchmarks]
-    sampler = open_sampler(
-        language_model,
-        settings.compute,
-        max_length=settings.prompt.max_tokens + settings.sampling.max_tokens,
-        seed=settings.seed,
-        trust_remote_code=settings.trust_remote_code,
-        on_note=listener.note,
-        on_token=listener.tokens,
-    )
+    sampler = open_sampler(language_model, settings.compute, on_note=listener.note, on_token=listener.tokens)
     if sampler.note:
         listener.note(sampler.note)
     (out / "rollouts").mkdir(parents=True, exist_ok=True)
     with only_writer(out / ".lock", f"{out}: another process is writing to this evaluation"):
         (out / STARTED_WITH).unlink(missing_ok=True)  # a kill between the two files must not look like an edit
         values = settings.model_dump(mode="json")
-        write_whole(out / "evaluation.yaml", yaml.safe_dump(values, sort_keys=False), follows=False)
-        write_whole(out / STARTED_WITH, json.dumps(values) + "\n", follows=False)
+        write_whole(out / "evaluation.yaml", yaml.safe_dump(values, sort_keys=False))
+        write_whole(out / STARTED_WITH, json.dumps(values) + "\n")
         records = []
         ks = settings.ks or (settings.samples,)
         for benchmark in benchmarks:
@@ -105,9 +97,9 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
             listener.result(records[-1])
         with_gold = [record for record in records if "pass@1" in record]
         if with_gold:
-            write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n", follows=False)
+            write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n")
         # Last, so that if it exists, everything does.
-        write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records), follows=False)
+        write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     return records
 
 
@@ -199,7 +191,10 @@ def _read_rollouts(questions: tuple[Question, ...], samples: int, path: Path) ->
         lines = enumerate(file, start=1)
         for question in questions:
             rollouts_G = [_parse_rollout(path, number, raw, question) for number, raw in islice(lines, samples)]
-            completions = tuple(Completion(rollout["completion"], rollout["entropy"]) for rollout in rollouts_G)
+            completions = tuple(
+                Completion(rollout["completion"], rollout["entropy"], is_cut=not rollout["finished"])
+                for rollout in rollouts_G
+            )
             columns = (tuple(rollout[name] for rollout in rollouts_G) for name in ("entropy", "num_tokens", "finished"))
             yield AnsweredQuestion(question, Group(completions, question.id), *columns)
 

@@ -78,7 +78,11 @@ def evaluate(answered_Q: Sequence[AnsweredQuestion], rule: CreditRule, condition
         "tokens": sum(lengths),
         "length_mean": float(np.mean(lengths)),
         "entropy_mean": float(np.mean([h for answered in answered_Q for h in answered.entropies_G])),
-        "answers": {each.question.id: {"question": each.question.text, "votes": each.votes} for each in grades_Q},
+        "answers": {
+            each.question.id: {"question": each.question.text, "votes": each.votes}
+            | ({"cut": each.cut} if each.cut else {})
+            for each in grades_Q
+        },
     }
     return record | _gold_part([grade for grade in grades_Q if grade.has_gold], conditions.seed)
 
@@ -96,6 +100,8 @@ class _Grade:
     question: Question
     votes: list[list[str | float]]
     """The two answers with most votes, in their most frequent spelling, with their shares."""
+    cut: float
+    """The share of all completions that give the first of them and were cut."""
     agreement: float
     answered: float
     has_gold: bool
@@ -116,9 +122,12 @@ def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions)
         scores[f"pass@{k}"] = pass_at_k(tally.size, num_correct, k)
         num_missing = tally.size - num_answered
         scores[f"maj@{k}"] = majority_at_k(tally.counts_K, right, num_missing, k, seed=conditions.seed)
+    votes, first = _most_voted(classes, tally)
+    cut = (not finished and j == first for finished, j in zip(answered.finished_G, tally.class_of_G, strict=True))
     return _Grade(
         question=answered.question,
-        votes=_most_voted(classes, tally),
+        votes=votes,
+        cut=sum(cut) / tally.size,
         agreement=max(tally.counts_K, default=0) / tally.size,
         answered=num_answered / tally.size,
         has_gold=truth is not None,
@@ -127,15 +136,16 @@ def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions)
     )
 
 
-def _most_voted(classes: Classes, tally: Tally) -> list[list[str | float]]:
-    """The first two answers; ties go to the smaller key."""
+def _most_voted(classes: Classes, tally: Tally) -> tuple[list[list[str | float]], int | None]:
+    """The first two answers, and the class of the first; ties go to the smaller key."""
     votes: list[list[str | float]] = []
-    for j in sorted(range(len(tally.keys_K)), key=lambda j: (-tally.counts_K[j], tally.keys_K[j]))[:2]:
+    ordered = sorted(range(len(tally.keys_K)), key=lambda j: (-tally.counts_K[j], tally.keys_K[j]))[:2]
+    for j in ordered:
         answers = (a for a, own in zip(classes.answers_G, classes.class_of_G, strict=True) if own == j)
         spellings = Counter(answer for answer in answers if answer is not None)
         text = min(spellings, key=lambda text: (-spellings[text], text))
         votes.append([text, tally.counts_K[j] / tally.size])
-    return votes
+    return votes, ordered[0] if ordered else None
 
 
 def _gold_part(grades_Q: Sequence[_Grade], seed: int) -> dict[str, Any]:

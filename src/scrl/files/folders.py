@@ -15,7 +15,12 @@ def is_first_process() -> bool:
 
 def num_processes() -> int:
     """How many processes torchrun or accelerate started."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    number = os.environ.get("WORLD_SIZE", "1")
+    if not (number.isascii() and number.isdigit() and 0 < int(number[:9]) == int(number[:20])):
+        raise ConfigError(
+            f"WORLD_SIZE: must be the number of processes, found {number!r:.50}; unset it, or use torchrun"
+        )
+    return int(number)
 
 
 def refuse_existing(out: Path) -> None:

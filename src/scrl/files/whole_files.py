@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from scrl.errors import InputError
 
+SETTINGS_OF_A_RUN = ("config.yaml", "evaluation.yaml")
+"""One of these is in the folder of every run and evaluation."""
+
 
 @contextmanager
-def whole_file(path: Path, *, follows: bool = True) -> Iterator[IO[str]]:
+def whole_file(path: Path) -> Iterator[IO[str]]:
     """A file to write to, which gets its name when it is complete; a pipe or a device is written to directly.
 
-    Without `follows`, whatever has the name is replaced, even a link or a pipe: for folders from elsewhere.
+    In the folder of a run or an evaluation, which may come from elsewhere, whatever has the name is replaced, even a
+    link or a pipe.
     """
+    follows = not any((path.parent / name).exists() for name in SETTINGS_OF_A_RUN)
     if follows and path.exists() and not path.is_file():
         with path.open("w", encoding="utf-8", newline="\n") as file:
             yield file
@@ -34,8 +39,8 @@ def whole_file(path: Path, *, follows: bool = True) -> Iterator[IO[str]]:
         draft.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, text: str, *, follows: bool = True) -> None:
-    with whole_file(path, follows=follows) as file:
+def write_whole(path: Path, text: str) -> None:
+    with whole_file(path) as file:
         file.write(text)
 
 
@@ -66,6 +71,13 @@ def only_writer(lock_file: Path, busy: str) -> Iterator[None]:
         with suppress(OSError):
             lock_file.unlink()
         lock.release()
+
+
+def refuse_links(paths: Iterable[Path]) -> None:
+    """Refuse links in a folder that is written to: what they point to would be changed or deleted."""
+    for path in paths:
+        if path.is_symlink():
+            raise InputError(f"{path}: is a link, and what it points to would be changed; put the file itself there")
 
 
 def sync(path: Path) -> None:

@@ -7,6 +7,7 @@ question with the completion of this one.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from scrl.data.completion_files import ANY, ESTIMATE, OPENAI
 from scrl.data.prompts import STYLES, styled_messages
 from scrl.data.rollouts import rollout_of
 from scrl.errors import ConfigError, EndpointError
+from scrl.files.jsonl import MAX_LINE
 from scrl.lab.endpoint_settings import EndpointSettings
 from scrl.records import Question
 from scrl.seeds import generator_for
@@ -36,6 +38,8 @@ STOP_AFTER = 3
 """Questions given up in a row, with no answer in between: then the server is at fault, not the questions."""
 FIRST_WAIT, LONGEST_WAIT, LONGEST_RETRY_AFTER = 0.5, 60.0, 3600.0
 """Seconds: the first wait, the longest, and the longest that a server may ask for."""
+MAX_BODY = 2**28
+"""Bytes of an answer: 100,000 tokens, each with twenty log-probabilities."""
 
 
 class EndpointListener(Protocol):
@@ -86,6 +90,8 @@ def rollout_line(question: Question, number: int, response: Any) -> dict[str, An
             "gold": question.gold,
         }
         rollout_of(line, 0)  # check that what is stored can be read
+        if len(json.dumps(line, ensure_ascii=False).encode("utf-8", "replace")) >= MAX_LINE:
+            raise ValueError(f"it has more than {MAX_LINE:,} bytes")
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"its answer is not a completion: {error!r}") from error
     return {name: value for name, value in line.items() if value is not None or name == "entropy"}
@@ -115,11 +121,15 @@ class Endpoint:
             raise ConfigError(f"{KEY_VARIABLE}: the key in this variable has characters that no request can carry")
         is_chat = settings.prompt.style == "auto" or STYLES[settings.prompt.style].is_chat
         self._url = f"{settings.endpoint}/{'chat/completions' if is_chat else 'completions'}"
-        self._client = httpx2.AsyncClient(
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-            timeout=None,  # asyncio's applies, to the whole request
-            limits=httpx2.Limits(max_keepalive_connections=0),
-        )
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        try:
+            self._client = httpx2.AsyncClient(
+                headers=headers | {"Accept-Encoding": "identity"},  # a small body could unpack to any size
+                timeout=None,  # asyncio's applies, to the whole request
+                limits=httpx2.Limits(max_keepalive_connections=0),
+            )
+        except (ValueError, ImportError, httpx2.InvalidURL) as error:
+            raise ConfigError(f"HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY: cannot be used: {error}") from error
         self._has_noted_no_logprobs = False
         self._given_up: set[str] = set()
         """Questions that were given up since the last answer."""
@@ -147,6 +157,8 @@ class Endpoint:
                     self._give_up(question, fault)
                     return None
                 self._listener.retried(fault.reason)
+                if fault.wait > LONGEST_WAIT:
+                    self._listener.note(f"The server asks for a pause of {fault.wait:,.0f} s: {fault.reason}")
                 await asyncio.sleep(max(fault.wait, backoff(attempt)))
                 continue
             self.answered += 1
@@ -170,32 +182,45 @@ class Endpoint:
         self.failures.append((question.id, fault.reason))
 
     async def _request(self, question: Question, number: int) -> dict[str, Any]:
+        request = request_body(self._settings, question, number)
+        body = bytearray()
         try:
-            async with asyncio.timeout(self._settings.timeout):
-                response = await self._client.post(self._url, json=request_body(self._settings, question, number))
+            async with (
+                asyncio.timeout(self._settings.timeout),
+                self._client.stream("POST", self._url, json=request) as response,
+            ):
+                async for part in response.aiter_raw():
+                    body += part
+                    if len(body) > MAX_BODY:
+                        raise _UnansweredError(f"its answer has more than {MAX_BODY:,} bytes")
         except TimeoutError:
             raise _UnansweredError(f"no answer in {self._settings.timeout:g} s") from None
-        except httpx2.RequestError as error:
-            is_final = isinstance(error, httpx2.ConnectError) and not self.answered
+        except (httpx2.RequestError, httpx2.InvalidURL, UnicodeError) as error:
+            is_final = not isinstance(error, httpx2.RequestError) or (
+                isinstance(error, httpx2.ConnectError) and not self.answered
+            )
             reason = f"no answer: {str(error) or type(error).__name__}"
             raise _UnansweredError(self._clean(reason), is_final=is_final) from None
         status = response.status_code
         if status != 200:
             is_final = status not in RETRIED and status < 500
-            raise _UnansweredError(self._refusal(response), status, retry_after(response.headers), is_final)
+            reason = self._refusal(bytes(body)) or response.reason_phrase
+            raise _UnansweredError(
+                self._clean(f"HTTP {status}: {reason}"), status, retry_after(response.headers), is_final
+            )
         try:
-            return rollout_line(question, number, response.json())
+            return rollout_line(question, number, json.loads(body))
         except (ValueError, RecursionError) as error:
             raise _UnansweredError(self._clean(str(error))) from None
 
-    def _refusal(self, response: httpx2.Response) -> str:
-        """The status, and the server's reason."""
-        reason: Any = response.text
+    def _refusal(self, body: bytes) -> Any:
+        """The server's reason, in UTF-8 whatever it says."""
+        reason: Any = body.decode("utf-8", "replace")
         with suppress(ValueError, RecursionError):
-            reason = response.json()
+            reason = json.loads(body)
         for name in ("error", "detail", "message"):
             reason = reason.get(name) or reason if isinstance(reason, dict) else reason
-        return self._clean(f"HTTP {response.status_code}: {reason or response.reason_phrase}")
+        return reason
 
     def _clean(self, text: str) -> str:
         """One short line without the key, which a server may repeat."""
@@ -225,7 +250,6 @@ def retry_after(headers: Mapping[str, str]) -> float:
     """The seconds of a Retry-After, which is a number or a date; 0 without one."""
     text = headers.get("retry-after", "")
     with suppress(ValueError, TypeError, OverflowError):
-        is_number = text[:1].isdigit()
-        seconds = float(text) if is_number else (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
+        seconds = float(text) if text.isdecimal() else (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
         return min(max(0.0, seconds), LONGEST_RETRY_AFTER)
     return 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -41,7 +40,9 @@ class EndpointSettings(Settings):
     endpoint: str = Field(description="The server's address, as OpenAI's clients take it: http://localhost:8000/v1.")
     model: str = Field(description="The model's name at the server.")
     questions: str = Field(description="A file (.txt .jsonl .json .csv .tsv .parquet), a benchmark, or a hub id.")
-    completions: int = Field(32, ge=1, description="Completions per question; -n for short. More can be added later.")
+    completions: int = Field(
+        32, ge=1, le=10**6, description="Completions per question; -n for short. More can be added later."
+    )
     sampling: SamplingSettings = SamplingSettings()
     prompt: PromptSettings = PromptSettings()
     seed: int | None = Field(0, ge=0, description="Every completion is asked for with a seed derived from it; or null.")
@@ -67,14 +68,16 @@ class EndpointSettings(Settings):
     @classmethod
     def _bare_address(cls, value: str) -> str:
         """An address may hold a password or a key, and addresses are printed."""
-        url = urlsplit(value)
+        from httpx2 import URL, InvalidURL  # only requests need it
+
         try:
-            is_address = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-        except ValueError:  # an invalid port
+            url = URL(value)
+            is_address = url.scheme in ("http", "https") and bool(url.host) and url.port in (None, *range(1, 2**16))
+        except (InvalidURL, ValueError):
             is_address = False
         if not is_address:
-            raise ConfigError(f"endpoint: must be an address such as http://localhost:8000/v1; got {value!r}")
-        if url.username is not None or url.query or url.fragment:
+            raise ConfigError(f"endpoint: must be an address such as http://localhost:8000/v1; got {value!r:.200}")
+        if url.userinfo or url.query or url.fragment:
             raise ConfigError("endpoint: must have no user, ? or # in it; a key is given in the variable SCRL_API_KEY")
         return value.rstrip("/")
 

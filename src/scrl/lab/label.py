@@ -115,6 +115,7 @@ def label_summary(rule: CreditRule, groups: Sequence[StoredGroup], credits: Sequ
         "schema_version": SCHEMA_VERSION,
         "method": rule.method.name,
         "preset": rule.preset,
+        "has_labels": rule.method.has_labels,
         "steps": len({stored.group.step for stored in groups}),
         "questions": len(groups),
         "completions": num_completions,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
@@ -47,17 +48,14 @@ def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutList
     loaded = settings.load_questions()
     for note in loaded.notes:
         listener.note(f"{settings.questions}: {note}")
-    places = {
-        (question.id, number): question for number in range(settings.completions) for question in loaded.questions
-    }
+    total = settings.completions * len(loaded.questions)
     with open_journal(out, settings.drawn_with(), loaded.questions, settings.completions) as journal:
-        missing = {place: question for place, question in places.items() if place not in journal.stored}
-        listener.progress(len(journal.stored), len(places))
-        failures = asyncio.run(_fill(journal, missing, settings, listener))
+        listener.progress(len(journal.stored), total)
+        failures = asyncio.run(_fill(journal, loaded.questions, settings, listener))
         if failures:
             question_id, reason = failures[0]
             raise EndpointError(
-                f"{out}: {len(failures)} of {len(places)} completions are missing, the first of question "
+                f"{out}: {len(failures)} of {total} completions are missing, the first of question "
                 f"{question_id!r}: {reason}. The same command asks for them again."
             )
         return len(journal.stored)
@@ -85,14 +83,16 @@ class Repeats:
 
 
 async def _fill(
-    journal: Journal, missing: dict[Place, Question], settings: EndpointSettings, listener: RolloutListener
+    journal: Journal, questions: Sequence[Question], settings: EndpointSettings, listener: RolloutListener
 ) -> list[tuple[str, str]]:
     """Store what is missing; returns the failures."""
-    rest, total = iter(missing.items()), len(journal.stored) + len(missing)
+    total, stored = settings.completions * len(questions), frozenset(journal.stored)
+    places = ((question, number) for number in range(settings.completions) for question in questions)
+    missing = ((question, number) for question, number in places if (question.id, number) not in stored)
     repeats = Repeats() if settings.sampling.temperature else None
 
     async def work(endpoint: Endpoint) -> None:
-        for (_, number), question in rest:
+        for question, number in missing:
             line = await endpoint.complete(question, number)
             if line is not None:
                 journal.add(line)
@@ -104,11 +104,12 @@ async def _fill(
                     )
                 listener.progress(len(journal.stored), total)
 
-    num_questions = len({question.id for question in missing.values()})
+    have = Counter(question_id for question_id, _ in stored)
+    num_questions = sum(have[question.id] < settings.completions for question in questions)
     async with aclosing(Endpoint(settings, listener, num_questions)) as endpoint:
         try:
             async with asyncio.TaskGroup() as workers:
-                for _ in range(min(settings.concurrency, len(missing))):
+                for _ in range(min(settings.concurrency, total - len(stored))):
                     workers.create_task(work(endpoint))
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
@@ -184,7 +185,7 @@ def _read(path: Path, questions: Mapping[str, Question], completions: int) -> tu
             end += len(raw)
             fields = parse_object(raw, path, number)
             question_id, sample = fields.get("question_id"), fields.get("sample")
-            if not isinstance(question_id, str) or type(sample) is not int:
+            if not isinstance(question_id, str) or type(sample) is not int or sample < 0:
                 raise DataError(path, f"is not what scrl rollouts wrote; remove the line, {_OTHERWISE}", number)
             question = questions.get(question_id)
             if question is None or (question.text, question.gold) != (fields.get("question"), fields.get("gold")):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scrl.answers.classes import Classes
+from scrl.answers.readers import read_answer
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes, Votes
 from scrl.credit.method import NEEDS, Evidence
@@ -78,7 +79,8 @@ def stored_groups(
             yield rollout
             is_given = not isinstance(rollout.answer, Unread)
             num_given[rollout.group] += is_given and bool(rollout.text)
-            light = rollout._replace(line=place, answer=rollout.answer if is_given else rule.reader(rollout.text))
+            read = read_answer(rule.reader, rollout.text, is_cut=rollout.is_finished is False)
+            light = rollout._replace(line=place, answer=rollout.answer if is_given else read)
             light = light if keep_texts else light._replace(text="", question="")
             rollouts.setdefault(rollout.group, []).append(light)
 

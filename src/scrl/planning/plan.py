@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from scrl.config import RunConfig
+from scrl.credit.elsewhere import MIN_OTHERS, few_others
 from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import reader_of
@@ -17,11 +19,17 @@ from scrl.planning.shapes import ModelShape, counted_shape, shape_of
 from scrl.policy.memory import set_up_allocator
 from scrl.policy.model import empty_model, load_tokenizer, model_shape, pick_device, pick_dtype
 from scrl.policy.model_paths import model_folder
+from scrl.policy.settings import ADAPTER_LEARNING_RATE, OptimizerSettings
 from scrl.records import Question
 from scrl.reporting.text import counted
 from scrl.sampling.settings import ALL_EQUAL
 from scrl.training.base_run import load_sets, usable_sets
 from scrl.training.stream import QuestionStream
+
+MANY_PASSES, FAR_OFF = 10, 30
+"""Passes over the questions, and how many times the usual learning rate, above which a run is warned."""
+TINY = 10_000_000
+"""Weights below which a model, such as the embedded one, wants larger learning rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +92,14 @@ def _plan(
 ) -> Plan:
     """The plan for these questions, whose longest prompt has `longest` tokens."""
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
-    stream.check_others(config.dynamic_sampling)
     work = replace(work_of(config, len(questions)), prompt=longest)
     updates = stream.updates(config.steps, config.questions_per_update)
     epochs = config.steps / stream.steps_per_epoch
-    groups = config.steps * work.rollouts * work.questions
+    groups = config.steps * work.questions
     if "reference_share" in config.rule().needs:  # the start model is asked everything once
         groups += len(questions)
     memory = memory_bytes(config, shape, work)
     amounts = ", ".join(f"{name} {amount / GIB:.2f}" for name, amount in memory.items() if amount)
-    above = "activations"
-    if not memory["sampler's cache"]:
-        above += f" and vLLM's cache (a share of {config.compute.vllm_memory:g} of the GPU)"
     device = pick_device(config.compute.device)
     dtype = pick_dtype(config.compute.dtype, device)
     checkpoints: list[str] = []
@@ -111,9 +115,10 @@ def _plan(
         f"{counted(config.steps, 'step')}, {counted(updates, 'update')}, {epochs:.1f} epochs of "
         f"{counted(len(questions), 'question')}; up to "
         f"{groups * config.completions * config.sampling.max_tokens:,} tokens sampled",
-        f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and {above} on top",
+        f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and activations on "
+        "top",
         *checkpoints,
-        *warnings(config),
+        *warnings(config, len(questions), epochs, shape.num_weights),
     )
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
     return Plan(updates, epochs, shape.num_weights, memory, f"{name}, {str(dtype).removeprefix('torch.')}", lines)
@@ -124,17 +129,26 @@ def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, 
     device = pick_device(config.compute.device)
     size = pick_dtype(config.compute.dtype, device).itemsize
     work = replace(work, size=size, adapter_rank=0 if config.lora else None)
-    has_share = device.type == "cuda" and work.vllm_memory is not None  # vLLM takes a share of the GPU
-    total = torch.cuda.get_device_properties(device).total_memory if has_share else 0
     layout = Layout("local", "none", 1)
-    amounts = {part.name: int(part.bytes) for part in parts(shape, work, layout, layout.rows_at_once(work), total)}
-    names = ["weights", "masters", "gradients", "optimizer", "start model", "sampler's cache"]
-    return {name: amounts[name] for name in (names if work.vllm_memory is None else [*names, "vLLM's weights"])}
+    amounts = {part.name: int(part.bytes) for part in parts(shape, work, layout, layout.rows_at_once(work))}
+    names = ("weights", "masters", "gradients", "optimizer", "start model", "sampler's cache")
+    return {name: amounts[name] for name in names}
 
 
-def warnings(config: RunConfig) -> Iterator[str]:
+def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: int) -> Iterator[str]:
     """What a user should know before spending the time."""
-    rule = config.rule()
+    rule, rate = config.rule(), config.optimizer.learning_rate
+    if passes > MANY_PASSES:
+        enough = math.ceil(MANY_PASSES * config.steps / passes)
+        over = counted(num_questions, "question")
+        yield f"WARNING: {passes:.0f} passes over {over}; --steps {enough} would make {MANY_PASSES}"
+    if config.questions_per_step > num_questions:
+        yield f"questions_per_step: {config.questions_per_step}, but there are {num_questions}; a step takes them all"
+    if "elsewhere" in rule.needs and num_questions <= MIN_OTHERS:
+        yield few_others(num_questions - 1)
+    usual = OptimizerSettings().learning_rate if config.lora is None else ADAPTER_LEARNING_RATE
+    if num_weights > TINY and not usual / FAR_OFF <= rate <= usual * FAR_OFF:
+        yield f"WARNING: optimizer.learning_rate is {rate:g}; {usual:g} is usual; so far off, runs fail or do nothing"
     limit = getattr(rule.settings, "max_negative_share", 0.0)
     if rule.method.has_negatives and limit and config.completions * limit <= 1:
         yield (

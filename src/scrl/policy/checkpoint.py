@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from scrl.errors import InputError
+from scrl.files.checkpoint_file import check_if_checkpoint
 from scrl.policy.model import (
     LanguageModel,
     empty_model,
@@ -56,6 +57,7 @@ def copy_adapter(adapter: Path, folder: Path, *, base: str, dtype: torch.dtype, 
     """An adapter and its tokenizer, in this type and with `base` as its model, whose shape it must fit."""
     from safetensors.torch import load_file, save_file
 
+    check_if_checkpoint(adapter)
     shape = model_shape(base, trust_remote_code)
     with loading(str(adapter)), quiet_progress():
         from peft import PeftConfig, get_peft_model, get_peft_model_state_dict

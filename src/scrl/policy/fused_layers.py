@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from scrl.policy.fused_lora import is_plain_lora, lora_forward
-from scrl.policy.model import plain_model
+from scrl.policy.model import first_line, in_eval_mode, plain_model
 
 DEVICES = ("cuda",)
 ROTARY = "apply_rotary_pos_emb"
@@ -41,7 +41,7 @@ def fuse_layers(model: Any) -> str | None:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # Liger and Triton may raise anything for a version or a GPU that they do not know
-        reason = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
+        reason = f"{type(error).__name__}: {first_line(error)}"
     else:
         tolerance = 1e-4 if next(inner.parameters()).dtype == torch.float32 else 0.03
         if (found - wanted).norm() <= tolerance * wanted.norm():
@@ -53,14 +53,11 @@ def fuse_layers(model: Any) -> str | None:
     return f"layers are not fused ({reason})"
 
 
-@torch.no_grad()
 def _hidden_states(inner: Any) -> Tensor:
     """The last hidden states of a few tokens."""
     tokens_1L = torch.arange(PROBE_TOKENS, device=next(inner.parameters()).device)[None]
-    was_training = inner.training
-    inner.eval()
-    hidden_1LE: Tensor = inner.base_model(input_ids=tokens_1L, use_cache=False).last_hidden_state
-    inner.train(was_training)
+    with in_eval_mode(inner):
+        hidden_1LE: Tensor = inner.base_model(input_ids=tokens_1L, use_cache=False).last_hidden_state
     return hidden_1LE.float()
 
 

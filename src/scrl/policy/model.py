@@ -6,7 +6,7 @@ policy_model = load_model("path/or/hub-id", compute, lora=None)
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,17 +16,19 @@ from textwrap import shorten
 from typing import Any
 
 import torch
+import xxhash
 from torch import nn
 
 from scrl.errors import ConfigError, InputError, ScrlError
+from scrl.files.checkpoint_file import check_if_checkpoint
 from scrl.policy.model_paths import adapter_folder, base_of, model_folder
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
 MAX_LAYERS = 2000
 HUB_SECONDS = 5.0
 """Seconds that the hub may take to answer."""
-FINGERPRINTED = 4096
-"""Numbers of each weight in a model's fingerprint; another model differs in nearly all."""
+OF_A_COPY = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache"}
+"""What a model's config says of where and how it was saved."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,22 +49,42 @@ class LanguageModel:
         return sum(weight.numel() for weight in self.model.parameters())
 
 
+@contextlib.contextmanager
+def in_eval_mode(model: Any) -> Iterator[None]:
+    """Without gradients, and with the model in eval mode for as long."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)
+
+
 def plain_model(model: Any) -> Any:
     """The causal model without an adapter's wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 @torch.no_grad()
-def model_identity(model: nn.Module) -> str:
-    """A fingerprint of its weights, whatever folder, format or type they come in; without an adapter on top of them."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name, weight in model.named_parameters():
-        if ".lora_" in name:
-            continue
-        flat_n = weight.detach().reshape(-1)
-        some_n = flat_n[:: max(1, len(flat_n) // FINGERPRINTED)].to(torch.bfloat16).cpu()
-        digest.update(f"{name}{tuple(weight.shape)}".encode())
-        digest.update(some_n.view(torch.int16).numpy().tobytes())
+def model_identity(language_model: LanguageModel) -> str:
+    """A fingerprint of weights, config and tokenizer, whatever folder, format or type they come in.
+
+    Those of an adapter on top are left out.
+    """
+    digest = xxhash.xxh3_128()
+    for name, weight in language_model.model.named_parameters():
+        if ".lora_" not in name:
+            digest.update(f"{name}{tuple(weight.shape)}".encode())
+            digest.update(weight.detach().to(torch.bfloat16).contiguous().cpu().view(torch.int16).numpy())
+    config, tokenizer = plain_model(language_model.model).config.to_dict(), language_model.tokenizer
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rest = (
+        {key: config[key] for key in config.keys() - OF_A_COPY},
+        tokenizer.get_vocab() if backend is None else backend.to_str(),
+        tokenizer.chat_template,
+    )
+    digest.update(json.dumps(rest, sort_keys=True, default=str).encode())
     return digest.hexdigest()
 
 
@@ -80,6 +102,7 @@ def load_model(
     if device.type == "cpu" and dtype == torch.bfloat16:
         # On a CPU without bfloat16 instructions torch computes the same in another way, and warns about it.
         warnings.filterwarnings("ignore", message="mkldnn_matmul failed, switching to BLAS gemm", category=UserWarning)
+    check_if_checkpoint(Path(name).expanduser())
     shape = model_shape(model_folder(name), trust_remote_code)
     needed = weight_bytes(shape, dtype, trust_remote_code)
     for place in {torch.device("cpu"), device}:  # weights are read into memory first, then moved

@@ -36,11 +36,10 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from scrl.errors import InputError
-from scrl.policy.settings import BETAS, OptimizerSettings
+from scrl.policy.settings import BETAS, EPSILON, OptimizerSettings
 
 CHUNK = 2**25
 """Weights at a time: 128 MiB for each of their float32 numbers."""
-EPSILON = 1e-8
 OTHER_DTYPE = (
     "the checkpoint's trained weights have another dtype than here, as they do on another kind of device. Resume the "
     "run where it was started"
@@ -154,23 +153,16 @@ class MasterAdamW(Optimizer):
 
     @property
     def bytes_to_come(self) -> int:
-        """AdamW's two averages, before its first step."""
-        return 0 if self._adam.state else self._average_bytes
-
-    @property
-    def _average_bytes(self) -> int:
-        return 2 * sum(master.nbytes for master in self._masters)
+        return 0 if self._adam.state else 2 * sum(master.nbytes for master in self._masters)
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of `state` after the first step."""
-        return self._average_bytes + sum(master.nbytes for _, master in self._copies)
+        return sum(2 * master.nbytes for master in self._masters) + sum(master.nbytes for _, master in self._copies)
 
     def expect(self, micro_batches: int) -> None:
         """One pass or many: all are added up."""
 
     def expect_nothing(self) -> None:
-        """Called if there is no backward pass: the gradient is 0, but momentum and decay continue."""
         for master in self._masters:
             master.grad = torch.zeros_like(master)
 
@@ -182,12 +174,10 @@ class MasterAdamW(Optimizer):
                 working.grad = None
 
     def clear(self) -> None:
-        """Drop all gradients."""
         for weight in (*self._working, *self._masters):
             weight.grad = None
 
     def step(self) -> Tensor:
-        """One update; the norm of the gradient before it was scaled down."""
         norm: Tensor = torch.nn.utils.clip_grad_norm_(self._masters, self._settings.max_grad_norm)
         for group in self._adam.param_groups:
             group["lr"] = self.learning_rate
@@ -214,7 +204,6 @@ class MasterAdamW(Optimizer):
 
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
-        """Resume from `state`."""
         if len(state.get("masters", ())) != len(self._copies):
             raise InputError(OTHER_DTYPE)
         self.update = state["update"]
@@ -244,7 +233,6 @@ class LowMemoryAdamW(Optimizer):
         self._is_sum = micro_batches > 1
 
     def expect_nothing(self) -> None:
-        """Called if there is no backward pass: the gradient is 0, but momentum and decay continue."""
         for weight in self._weights:
             weight.working.grad = torch.zeros_like(weight.working)
 
@@ -259,13 +247,11 @@ class LowMemoryAdamW(Optimizer):
         """Nothing is left to do: hooks add up gradients as they come."""
 
     def clear(self) -> None:
-        """Drop all gradients."""
         for weight in self._weights:
             weight.grad = weight.working.grad = None
 
     @torch.no_grad()
     def step(self) -> Tensor:
-        """One update; the norm of the gradient before it was scaled down."""
         grads = [grad for weight in self._weights if (grad := weight.gradient) is not None]
         norms = [*torch._foreach_norm(grads, dtype=torch.float32)] if grads else []  # few kernels for all of them
         norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
@@ -284,17 +270,14 @@ class LowMemoryAdamW(Optimizer):
     def _step_by_kernel(self, weight: _Weight, grad_n: Tensor, scale: Tensor, seed: int) -> None:
         from scrl.policy.adam_kernel import adam_step
 
-        settings = self._settings
         adam_step(
-            weight.flat_n, weight.rest, weight.means, weight.squares, grad_n, scale=scale,
-            learning_rate=self.learning_rate, betas=BETAS, weight_decay=settings.weight_decay, epsilon=EPSILON,
-            update=self.update + 1, seed=seed,
+            weight.flat_n, weight.rest, weight.means, weight.squares, grad_n, scale=scale, update=self.update + 1,
+            learning_rate=self.learning_rate, weight_decay=self._settings.weight_decay, seed=seed,
         )  # fmt: skip
 
     def _step_by_chunks(self, weight: _Weight, grad_n: Tensor, scale: Tensor, seed: int) -> None:
         if scale.isnan():
             return
-        settings = self._settings
         random = torch.Generator(grad_n.device).manual_seed(seed)
         before = torch.tensor(float(self.update), device=grad_n.device)
         for part in weight.parts():
@@ -303,8 +286,7 @@ class LowMemoryAdamW(Optimizer):
             adamw(
                 [master_n], [grad_n[part].float() * float(scale)], [mean_n], [square_n], [], [before.clone()],
                 fused=grad_n.device.type in ("cpu", "cuda"), amsgrad=False, maximize=False, eps=EPSILON,
-                beta1=BETAS[0], beta2=BETAS[1], lr=self.learning_rate,
-                weight_decay=settings.weight_decay,
+                beta1=BETAS[0], beta2=BETAS[1], lr=self.learning_rate, weight_decay=self._settings.weight_decay,
             )  # fmt: skip
             weight.keep(part, master_n)
             if weight.means.dtype != torch.float32:
@@ -313,18 +295,15 @@ class LowMemoryAdamW(Optimizer):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of `state`."""
         parts = (part for weight in self._weights for part in (weight.rest, weight.means, weight.squares))
         return sum(part.nbytes for part in parts if part is not None)
 
     def state(self) -> dict[str, Any]:
-        """Everything a resumed run needs besides the working weights."""
         lists = {name: [getattr(weight, name) for weight in self._weights] for name in ("rest", "means", "squares")}
         return {"update": self.update, **lists}
 
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
-        """Resume from `state`; the working weights are as they were then."""
         if [rest is None for rest in state.get("rest", ())] != [weight.rest is None for weight in self._weights]:
             raise InputError(OTHER_DTYPE)
         self.update = state["update"]

@@ -9,10 +9,8 @@ does is done once for the prompt, instead of once for each of its completions. T
 knows where pieces begin: on a GPU it is one call of torch's variable-length flash attention, elsewhere (and in float32)
 one of SDPA per piece. A backward pass that recomputes activations must run inside `packed_attention` too.
 
-Padding computes as many tokens as if all rows were as long as the longest: with 16 rows of 384 to 3,072 tokens a
-gradient took 1.65 s packed and 2.57 s padded on an H200. Rows of one length gain nothing but their prompts and are a
-little slower, 17,063 against 18,000 tokens/s, so they are padded (`batching.is_worth_packing`).
- SDPA with a mask would hold L² numbers for L tokens; offsets are 4 bytes per piece.
+With 16 rows of 384 to 3,072 tokens a gradient took 1.65 s packed and 2.57 s padded on an H200. Rows of one length gain
+nothing but their prompts and are a little slower, so they are padded (`batching.is_worth_packing`).
 
 Shapes: L tokens of the sequence, m keys of all pieces (a prompt's count for every completion), T tokens of one piece, S
 keys it sees, C completions of a prompt, P tokens of a prompt, H heads (fewer of keys and values), D head size.
@@ -34,6 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scrl.device_copy import to_device
+from scrl.policy.model import first_line, in_eval_mode
 
 NAME = "scrl_packed"
 """The name of our attention function among those of transformers."""
@@ -218,28 +217,25 @@ def choose_packing(parts: tuple[Any, Any] | None) -> tuple[bool, str | None]:
     return reason is None, None if reason is None else f"rows are padded, as they cannot be packed ({reason})"
 
 
-@torch.no_grad()
 def why_not_packed(body: Any) -> str | None:
     """None if this body gives packed rows, two of them with one prompt, the hidden states that each has alone."""
-    device, was_training = next(body.parameters()).device, body.training
-    body.eval()
+    device = next(body.parameters()).device
     (prompt, completions), (row, _) = PROBE
     packing = Packing.of(PROBE, device)
     tokens_1L = torch.arange(sum(packing.query_lengths), device=device)[None]
     shared, *own = torch.split(tokens_1L, [prompt, *completions, row], 1)
     rows = [*(torch.cat((shared, tokens), dim=1) for tokens in own[:-1]), own[-1]]
-    alone = [body(input_ids=row_1T, use_cache=False).last_hidden_state for row_1T in rows]
+    with in_eval_mode(body):
+        alone = [body(input_ids=row_1T, use_cache=False).last_hidden_state for row_1T in rows]
     alone[1] = alone[1][:, prompt:]  # the first row has the prompt already
     try:
-        with packed_attention(body.config):
+        with in_eval_mode(body), packed_attention(body.config):
             packed_1LE = body(input_ids=tokens_1L, use_cache=False, **packing.arguments()).last_hidden_state
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, KeyError, ValueError, AttributeError, ImportError) as error:
         # it takes no such argument, its attention is of another kind, or this torch has none for it
-        return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
-    finally:
-        body.train(was_training)
+        return f"{type(error).__name__}: {first_line(error)}"
     tolerance = 1e-4 if packed_1LE.dtype == torch.float32 else 0.03
     found, wanted = packed_1LE.float(), torch.cat(alone, dim=1).float()
     is_same = bool((found - wanted).norm() <= tolerance * wanted.norm())

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from scrl.attention import attention_without_cudnn
 from scrl.device_copy import pad_rows, to_device
 from scrl.errors import TrainingError
-from scrl.policy.model import plain_model
+from scrl.policy.model import in_eval_mode, plain_model
 from scrl.policy.token_scores import logit_scores, token_scores
 from scrl.records import Floats, Tokens
 
@@ -46,12 +46,9 @@ def body_and_head(model: Any) -> BodyAndHead | None:
     if not isinstance(head, nn.Linear) or body is None or getattr(config, "final_logit_softcapping", None):
         return None  # a cap does not show on small logits; everything else shows below
     tokens_13 = torch.arange(3, device=head.weight.device)[None]
-    was_training = model.training
-    model.eval()
-    with torch.no_grad():
+    with in_eval_mode(model):
         expected = model(input_ids=tokens_13, use_cache=False).logits
         found = head(body(input_ids=tokens_13, use_cache=False).last_hidden_state)
-    model.train(was_training)
     is_same = found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-3, atol=1e-4)
     return (body, head) if is_same else None
 
@@ -84,22 +81,15 @@ def scorer(model: Any) -> Callable[[Sequence[Pair], float], list[Scores]]:
     """Scores completions by `model` as it is at the time of the call; its mode (training or not) is left alone."""
     score_tokens = TokenScorer(model)
 
-    @torch.no_grad()
     def score(pairs_R: Sequence[Pair], temperature: float) -> list[Scores]:
-        was_training = model.training
-        model.eval()
         scores: dict[int, Scores] = {}
         try:
-            for rows in batches([len(prompt) + len(tokens) for prompt, tokens in pairs_R], SCORED_TOKENS):
-                found = _score_batch(score_tokens, [pairs_R[row] for row in rows], temperature)
-                scores |= zip(rows, found, strict=True)
+            with in_eval_mode(model):
+                for rows in batches([len(prompt) + len(tokens) for prompt, tokens in pairs_R], SCORED_TOKENS):
+                    found = _score_batch(score_tokens, [pairs_R[row] for row in rows], temperature)
+                    scores |= zip(rows, found, strict=True)
         except torch.OutOfMemoryError as error:
-            raise TrainingError(
-                "memory ran out while completions were scored. Lower compute.vllm_memory, or shorten "
-                "sampling.max_tokens."
-            ) from error
-        finally:
-            model.train(was_training)
+            raise TrainingError("memory ran out while completions were scored: shorten sampling.max_tokens") from error
         return [scores[row] for row in range(len(pairs_R))]
 
     return score

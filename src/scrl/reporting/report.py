@@ -29,7 +29,7 @@ from scrl.reporting.evaluations import BY_QUESTION, Evaluation, EvaluationProtoc
 from scrl.reporting.page_data import page_data
 from scrl.reporting.plots import COLOURS, DASHES, EVALUATION, draw_plots
 from scrl.reporting.result_rows import SHARES, score
-from scrl.reporting.rollout_votes import TOTALS, TOTALS_WITH_GOLD
+from scrl.reporting.rollout_votes import OF_LABELS, TOTALS, TOTALS_WITH_GOLD
 from scrl.reporting.sources import Source, name_places, read_run, read_stored
 from scrl.reporting.tables import NOTHING, Cell, Change, Table, as_html
 from scrl.reporting.text import percent, sentence, shorten
@@ -57,9 +57,8 @@ def write_report(places: Sequence[Path | CompletionFile], out: Path, rule: Credi
         read_stored(place, rule, name) if isinstance(place, CompletionFile) else read_run(place, name)
         for place, name in zip(places, names, strict=True)
     ])  # fmt: skip
-    folders = [each.resolve() for each in places if isinstance(each, Path)]
     try:
-        write_whole(out, page, follows=out.parent.resolve() not in folders)
+        write_whole(out, page)
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error.strerror or error}") from error
     return out
@@ -93,7 +92,11 @@ def render_report(sources: Sequence[Source]) -> str:
         plots=[plot for plot in plots if plot.panel is not EVALUATION],
         results=[before_and_after(protocol, runs) for protocol in protocols],
         answers=[each for each in answers if each.rows],
-        totals=[*TOTALS, *(TOTALS_WITH_GOLD if any(run.is_graded for run in runs) else ())],
+        totals=[
+            words
+            for words in (*TOTALS, *(TOTALS_WITH_GOLD if any(run.is_graded for run in runs) else ()))
+            if words not in OF_LABELS or any(run.totals[words].part for run in runs)
+        ],
         settings=settings_of(runs),
         data=page_data(sources),
         script=Markup(script),  # noqa: S704 - the package's own

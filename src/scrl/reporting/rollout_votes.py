@@ -93,7 +93,8 @@ class Visit:
 
     @property
     def is_majority_wrong(self) -> bool:
-        return self.majority is not None and self.votes[self.majority].is_right is False
+        """Whether no right answer is among the most frequent; one that is tied is not wrong."""
+        return self.is_graded and self.majority is not None and not any(_majority_right(self))
 
     @property
     def right(self) -> str | None:
@@ -205,9 +206,14 @@ TOTALS: dict[str, Outcomes] = {
     "groups whose completions all agree": lambda visit: [len(visit.votes) == 1 and None not in visit.votes],
     "completions without an answer": _completions(lambda key, _: key is None),
 }
+OF_LABELS = frozenset((
+    "groups with a positive label", "groups with an answer ruled out", "positive label is right",
+    "ruled-out answer is wrong", "right answer was ruled out, of the groups that gave it",
+))  # fmt: skip
+"""Not shown where no run has any: its method may have no labels."""
 TOTALS_WITH_GOLD: dict[str, Outcomes] = {
     "completions that are right": _completions(lambda _, is_right: is_right is True),
-    "most frequent answer is right": _majority_right,
+    "most frequent answer is right (ties shared)": _majority_right,
     "positive label is right": lambda visit: [
         votes.is_right is True for votes in visit.votes.values() if votes.label == "positive"
     ],

@@ -46,65 +46,38 @@ def head_size(config: Any) -> int:
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
-class ForwardPass:
-    """The forward pass of a Llama-, Qwen2- or Qwen3-shaped model by its own modules, with the caller's attention."""
+def rope_tables(model: nn.Module, length: int) -> tuple[Tensor, Tensor]:
+    """cos and sin [L, D] of the first positions."""
+    body = plain_model(model).model
+    weight = body.embed_tokens.weight
+    cos_1LD, sin_1LD = body.rotary_emb(weight[:1], torch.arange(length, device=weight.device)[None])
+    return cos_1LD[0], sin_1LD[0]
+
+
+def apply_rope(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Queries or keys, turned by the angles of their positions."""
+    first, second = states.chunk(2, dim=-1)
+    return states * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+class GroupDecoder:
+    """One prefill per prompt, a cache of fixed size, one pass over the model's modules per token."""
 
     def __init__(self, model: nn.Module) -> None:
         """Reads the weights of `model` in place: nothing to copy or sync."""
         self._model: Any = plain_model(model)
         self._body: Any = self._model.model
-        config = self._model.config
-        self._num_kv_heads: int = config.num_key_value_heads
-        self._head_size = head_size(config)
-
-    def rope_tables(self, length: int) -> tuple[Tensor, Tensor]:
-        """cos and sin [L, D] of the first positions."""
-        weight = self._body.embed_tokens.weight
-        positions_1L = torch.arange(length, device=weight.device)[None]
-        cos_1LD, sin_1LD = self._body.rotary_emb(weight[:1], positions_1L)
-        return cos_1LD[0], sin_1LD[0]
-
-    def run(self, tokens: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        """The last hidden states [rows, tokens, E]."""
-        hidden = self._body.embed_tokens(tokens)
-        for number, layer in enumerate(self._body.layers):
-            queries, keys, values = self._qkv(layer.self_attn, _rms_norm(layer.input_layernorm, hidden), cos, sin)
-            mixed = attend(number, queries, keys, values, layer.self_attn.scaling)
-            hidden = hidden + layer.self_attn.o_proj(mixed.transpose(1, 2).flatten(-2))
-            hidden = hidden + layer.mlp(_rms_norm(layer.post_attention_layernorm, hidden))
-        return _rms_norm(self._body.norm, hidden)
-
-    def _qkv(self, attention: Any, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [rows, heads, tokens, head size], with rotary positions applied."""
-        split = (*hidden.shape[:-1], -1, self._head_size)
-        queries, keys = attention.q_proj(hidden).view(split), attention.k_proj(hidden).view(split)
-        if hasattr(attention, "q_norm"):
-            queries, keys = _rms_norm(attention.q_norm, queries), _rms_norm(attention.k_norm, keys)
-        values = attention.v_proj(hidden).view(split).transpose(1, 2)
-        return _apply_rope(queries.transpose(1, 2), cos, sin), _apply_rope(keys.transpose(1, 2), cos, sin), values
-
-
-def _rms_norm(norm: Any, hidden: Tensor) -> Tensor:
-    return F.rms_norm(hidden, norm.weight.shape, norm.weight, norm.variance_epsilon)
-
-
-def _apply_rope(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    first, second = states.chunk(2, dim=-1)
-    return states * cos + torch.cat((-second, first), dim=-1) * sin
-
-
-class GroupDecoder(ForwardPass):
-    """One prefill per prompt, a cache of fixed size, one pass over the model's modules per token."""
 
     def start(self, tokens_BP: Tensor, mask_BP: Tensor, group_size: int, max_tokens: int) -> Tensor:
         """Prefill left-padded prompts, `group_size` rows for each; logits [B, V] of the first new token."""
         B, P = tokens_BP.shape
-        shape_RHLD = (B * group_size, self._num_kv_heads, P + max_tokens, self._head_size)
+        config = self._model.config
+        shape_RHLD = (B * group_size, config.num_key_value_heads, P + max_tokens, head_size(config))
         like = self._body.embed_tokens.weight
         self._keys, self._values = (
             [torch.empty(shape_RHLD, dtype=like.dtype, device=like.device) for _ in self._body.layers] for _ in range(2)
         )
-        self._cos_LD, self._sin_LD = self.rope_tables(P + max_tokens)
+        self._cos_LD, self._sin_LD = rope_tables(self._model, P + max_tokens)
         causal_PP = torch.ones(P, P, dtype=torch.bool, device=mask_BP.device).tril()
         # A padding token that saw nothing would give NaN, so it sees itself; its output is never read.
         itself_PP = torch.eye(P, dtype=torch.bool, device=mask_BP.device)
@@ -118,15 +91,15 @@ class GroupDecoder(ForwardPass):
                 queries, keys, values, attn_mask=see_B1PP, scale=scale, enable_gqa=is_gqa
             )
 
-        hidden_BPE = self._run(tokens_BP, (mask_BP.cumsum(dim=-1) - 1).clamp(min=0), attend)
+        logits_BV = self._run(tokens_BP, (mask_BP.cumsum(dim=-1) - 1).clamp(min=0), attend)
         self._length = P
         self._padding_R = (P - mask_BP.sum(dim=-1)).repeat_interleave(group_size)
         self._bias_RL = None
         if not bool(mask_BP.all()):  # −∞ where a row has padding, 0 elsewhere
-            bias_BP = torch.zeros(mask_BP.shape, dtype=hidden_BPE.dtype, device=mask_BP.device)
+            bias_BP = torch.zeros(mask_BP.shape, dtype=like.dtype, device=mask_BP.device)
             bias_BP = bias_BP.masked_fill(mask_BP == 0, -torch.inf)
             self._bias_RL = F.pad(bias_BP, (0, max_tokens)).repeat_interleave(group_size, dim=0)
-        return self._logits(hidden_BPE[:, -1])
+        return logits_BV
 
     def step(self, tokens_R: Tensor) -> Tensor:
         """Append one token to each row; logits [R, V] of the next."""
@@ -140,9 +113,8 @@ class GroupDecoder(ForwardPass):
                 queries, self._keys[layer][:R, :, :end], self._values[layer][:R, :, :end], bias_R11L, scale
             )
 
-        hidden_R1E = self._run(tokens_R[:, None], (start - self._padding_R)[:, None], attend)
         self._length = end
-        return self._logits(hidden_R1E[:, -1])
+        return self._run(tokens_R[:, None], (start - self._padding_R)[:, None], attend)
 
     def keep(self, rows: Tensor) -> None:
         """Move these rows to the front of the cache; the others are dropped."""
@@ -152,11 +124,29 @@ class GroupDecoder(ForwardPass):
         self._bias_RL = None if self._bias_RL is None else self._bias_RL[rows]
 
     def _run(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        return self.run(tokens, self._cos_LD[positions][:, None], self._sin_LD[positions][:, None], attend)
-
-    def _logits(self, hidden_RE: Tensor) -> Tensor:
-        logits_RV: Tensor = self._model.lm_head(hidden_RE)
+        """The logits [rows, V] after the last of these tokens."""
+        cos, sin = self._cos_LD[positions][:, None], self._sin_LD[positions][:, None]
+        hidden = self._body.embed_tokens(tokens)
+        for number, layer in enumerate(self._body.layers):
+            attention = layer.self_attn
+            queries, keys, values = self._qkv(attention, _rms_norm(layer.input_layernorm, hidden))
+            mixed = attend(number, apply_rope(queries, cos, sin), apply_rope(keys, cos, sin), values, attention.scaling)
+            hidden = hidden + attention.o_proj(mixed.transpose(1, 2).flatten(-2))
+            hidden = hidden + layer.mlp(_rms_norm(layer.post_attention_layernorm, hidden))
+        logits_RV: Tensor = self._model.lm_head(_rms_norm(self._body.norm, hidden)[:, -1])
         return logits_RV
+
+    def _qkv(self, attention: Any, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [rows, heads, tokens, head size]."""
+        split = (*hidden.shape[:-1], -1, head_size(self._model.config))
+        queries, keys = attention.q_proj(hidden).view(split), attention.k_proj(hidden).view(split)
+        if hasattr(attention, "q_norm"):
+            queries, keys = _rms_norm(attention.q_norm, queries), _rms_norm(attention.k_norm, keys)
+        return queries.transpose(1, 2), keys.transpose(1, 2), attention.v_proj(hidden).view(split).transpose(1, 2)
+
+
+def _rms_norm(norm: Any, hidden: Tensor) -> Tensor:
+    return F.rms_norm(hidden, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
 def _attend_one_token(queries: Tensor, keys: Tensor, values: Tensor, bias_R11L: Tensor | None, scale: float) -> Tensor:

@@ -63,8 +63,8 @@ class BaseRun:
         self.folder.append("rollouts.jsonl", [row for group in groups_B for row in rollout_lines(group)])
         self.folder.append("metrics.jsonl", [line])
         if line["step"] == 0 and line["no_answer_share"] > NEARLY_ALL:
-            texts = [sample.text for group in groups_B for sample in group.sampled.samples_G]
-            notes = (*notes, no_answers_note(texts, self.config.reader))
+            samples = [sample for group in groups_B for sample in group.sampled.samples_G]
+            notes = (*notes, no_answers_note(samples, self.config.reader))
         is_new = line["step"] == 0 and self.config.label_votes == "present"
         if is_new and "elsewhere" in self.rule.needs and "stock_share" not in line:
             notes = (*notes, few_others(len(self.stream.questions) - 1))
@@ -266,7 +266,7 @@ def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute
     state = State(
         questions=_fingerprint(questions),
         held_out=_fingerprint(held_out),
-        model=model_identity(model.model),
+        model=model_identity(model),
         user_code=source_digest((config.method, config.reader.removeprefix("regex:"), config.compute.sampler)),
         settings=config.model_dump(mode="json"),
     )

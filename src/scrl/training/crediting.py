@@ -30,11 +30,6 @@ class Crediting:
     label_votes: LabelVotes | None = None
     """The votes that decide; None: those of the completions themselves."""
 
-    def beside(self, groups_B: Sequence[CreditedGroup]) -> Crediting:
-        """The same, with the votes of groups already sampled in this step."""
-        votes = ((group.sampled.question.id, group.credit.tally) for group in groups_B)
-        return replace(self, last_votes=self.last_votes.after(votes)) if groups_B else self
-
     def credit(self, sampled_B: Sequence[Sampled], classes_B: Sequence[Classes] | None = None) -> list[CreditedGroup]:
         """What the completions of every group earn; their answers may have been classified already."""
         rule, evidence_B = self.rule, []
@@ -60,8 +55,7 @@ class Crediting:
             credit = rule.assign(replace(evidence, elsewhere=elsewhere))
             if votes is not present:
                 credit = replace(credit, stock=present.elsewhere(sampled.question.id, ()).stock)
-            weights_G = rule.token_weights([sample.entropies_T for sample in sampled.samples_G])
-            groups.append(CreditedGroup(sampled, evidence.classes, replace(credit, token_weights_G=weights_G)))
+            groups.append(CreditedGroup(sampled, evidence.classes, credit))
         return groups
 
 

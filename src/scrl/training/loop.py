@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from scrl.config import RunConfig
-from scrl.credit.group_metrics import group_metrics, most_frequent, positive_labels, tokens_drawn
+from scrl.credit.group_metrics import group_metrics, most_frequent, positive_labels
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
 from scrl.data.prompts import asked
@@ -39,7 +39,6 @@ from scrl.training.model_card import model_card
 from scrl.training.probe import cost_note, probe_notes, score_probe, shift, shift_note
 from scrl.training.run_folder import FILES, RunFolder, check_room
 from scrl.training.state import check_unchanged, saved_state
-from scrl.training.stream import replace_flat
 
 
 def train(config: RunConfig, out: Path, listener: RunListener) -> Run:
@@ -73,9 +72,8 @@ def _take_all_steps(run: Run) -> Run:
             state = run.state
             if state.step or state.evaluated_at is not None or state.votes_pass is not None:  # else nothing is lost
                 run.save_last()
-            run.listener.note(
-                f"stopped after step {run.state.step}; resume with: scrl train --resume {run.folder.path}"
-            )
+            again = shlex.join(["scrl", "train", "--resume", str(run.folder.path)])
+            run.listener.note(f"stopped after step {run.state.step}; resume with: {again}")
             raise
     return run
 
@@ -107,25 +105,20 @@ def take_steps(run: Run) -> None:
             break
         # A sampler may draw from torch's own generator: seeded per step, so that a resumed run repeats it.
         torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
-        clock, resampling, left_out = Stopwatch(), dict[str, float](), list[CreditedGroup]()
-        votes = run.draw_label_votes()
-        stream = run.teaching
-        groups_B = sample_and_credit(run, clock, stream.batch(state.step))
-        if config.dynamic_sampling.rounds:
-            groups_B, resampling, left_out = replace_flat(
-                groups_B, partial(sample_and_credit, run, clock), stream, state.step, config.dynamic_sampling
-            )
+        clock, votes, stream = Stopwatch(), run.draw_label_votes(), run.teaching
+        with clock.measure("seconds_rollout"):
+            sampled_B = run.sample_step(stream.batch(state.step))
+        with clock.measure("seconds_credit"):
+            groups_B = run.crediting.credit(sampled_B)
         with finish_first(run.listener.note):
             with clock.measure("seconds_update"):
                 update = run.update(groups_B)
             metrics = step_metrics(groups_B, update, state.labels, state.first_answers) | step_label_quality(groups_B)
-            metrics |= {} if run.sampler.drift is None else {"sampler_drift": run.sampler.drift}
-            metrics |= resampling | {"tokens": metrics["tokens"] + tokens_drawn(left_out)}
             if stream is not run.stream:
                 unasked = len(run.stream.questions) - len(stream.questions)
                 metrics["tokens_saved"] = metrics["tokens"] * unasked / len(stream.questions)
             line = {"step": state.step} | metrics | votes | clock.seconds
-            run.remember(metrics, [*groups_B, *left_out])
+            run.remember(metrics, groups_B)
             state.step += 1
             run.log_step(line, groups_B, update.notes)
             for tracker in run.trackers:
@@ -156,16 +149,6 @@ class Stopwatch:
         start = time.perf_counter()
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-
-def sample_and_credit(
-    run: Run, clock: Stopwatch, questions: Sequence[Question], beside: Sequence[CreditedGroup] = ()
-) -> list[CreditedGroup]:
-    """The completions of some questions, and what they earn; `beside` are groups already sampled in this step."""
-    with clock.measure("seconds_rollout"):
-        sampled_B = run.sample_step(questions)
-    with clock.measure("seconds_credit"):
-        return run.crediting.beside(beside).credit(sampled_B)
 
 
 def step_metrics(groups_B: Sequence[CreditedGroup], update: UpdateReport, *before: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,7 +287,7 @@ class Run(BaseRun):
             self.listener.evaluation(record)
 
     def remember(self, metrics: dict[str, Any], groups_B: Sequence[CreditedGroup]) -> None:
-        """Remember what later steps will look at; `groups_B` are all groups sampled, trained on or not."""
+        """Remember what later steps will look at."""
         state = self.state
         state.history.append({key: metrics[key] for key in (*WATCHED, "agreement", "signal_share") if key in metrics})
         state.labels |= positive_labels(groups_B)
@@ -351,14 +334,10 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
     check_trackers(config.trackers)
     base = prepare(config, RunFolder(out), listener, config.compute)
     rule, language_model, stream = base.rule, base.language_model, base.stream
-    stream.check_others(config.dynamic_sampling)
     sampler = open_sampler(
         language_model,
         config.compute,
-        max_length=config.prompt.max_tokens + config.sampling.max_tokens,
-        seed=config.seed,
         record=rule.token_facts,
-        trust_remote_code=config.trust_remote_code,
         on_note=listener.note,
         on_token=listener.tokens,
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from scrl.answers.readers import get_reader
+from scrl.answers.readers import get_reader, read_answer
 from scrl.config import RunConfig
 from scrl.errors import InputError
 from scrl.policy.checkpoint import checkpoints_bytes
@@ -30,7 +30,8 @@ MIN_ANSWERED = 1 / 8
 FEW_ANSWERED = 1 / 2
 NEARLY_ALL = 0.9
 """Above this share, completions without an answer, or unanimous groups, are named as the problem."""
-MANY_CUT = 1 / 4
+MANY_CUT, MOSTLY_CUT = 1 / 4, 1 / 2
+"""Warn above the first share of completions that are cut, refuse a run above the second."""
 PREFERRED = ("boxed", "choice", "number", "last-number")
 """Readers from strict to lenient: the last finds something in any text with a digit."""
 HARDLY_MOVED = 1e-3
@@ -119,23 +120,25 @@ def why_no_signal(steps: Sequence[Mapping[str, Any]], config: RunConfig) -> str:
 
 
 def probe_notes(probe: Probe, config: RunConfig) -> Iterator[str]:
-    """What a user should know before the first step; raises where hardly any completion has an answer."""
-    texts = [sample.text for sample in probe.samples]
-    answered, counts = count_by_reader(texts, config.reader)
-    words = [f"{answered} of {len(texts)} completions of the start model have an answer ({config.reader})"]
-    if answered < FEW_ANSWERED * len(texts):
+    """What a user should know before the first step; raises where most completions are cut, or hardly any answers."""
+    total, most = len(probe.samples), config.sampling.max_tokens
+    answered, counts = count_by_reader(probe.samples, config.reader)
+    words = [f"{answered} of {total} completions of the start model have an answer ({config.reader})"]
+    if answered < FEW_ANSWERED * total:
         words.append("found by others: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
     if probe.num_cut:
-        words.append(f"{probe.num_cut} are cut at {config.sampling.max_tokens} tokens")
+        words.append(f"{probe.num_cut} are cut at {most} tokens")
     words.append(f"{np.mean([len(sample.tokens_T) for sample in probe.samples]):.0f} tokens on average")
     ways = proposals(probe, answered, counts, config)
-    if answered < MIN_ANSWERED * len(texts):
+    is_mostly_cut = probe.num_cut > MOSTLY_CUT * total
+    if is_mostly_cut or answered < MIN_ANSWERED * total:
+        name = "sampling.max_tokens: too short" if is_mostly_cut else "reader: too few answers"
         fix = f"Try {'; '.join(ways)}." if ways else "Try another prompt.instruction or model."
-        end = f"The first completion ends in {texts[0][-80:]!r}."
-        raise InputError(f"reader: only {'; '.join(words)}. {fix} Or --probe 0, which trains unseen. {end}")
+        end = f"The first completion ends in {probe.samples[0].text[-80:]!r}."
+        raise InputError(f"{name}: {'; '.join(words)}. {fix} Or --probe 0, which trains unseen. {end}")
     yield f"probe: {'; '.join(words)}"
     if ways:
-        yield f"consider {'; '.join(ways)}"
+        yield f"{'WARNING: many are cut; ' if probe.num_cut > MANY_CUT * total else ''}consider {'; '.join(ways)}"
 
 
 def proposals(probe: Probe, answered: int, others: Mapping[str, int], config: RunConfig) -> list[str]:
@@ -143,30 +146,33 @@ def proposals(probe: Probe, answered: int, others: Mapping[str, int], config: Ru
     total, ways = len(probe.samples), []
     if probe.num_cut > MANY_CUT * total:
         ways.append(f"--max-tokens {(4 if probe.num_cut == total else 2) * config.sampling.max_tokens}")
-    is_mostly_cut = probe.num_cut > total / 2  # then the last number is an intermediate one
     enough = max(2 * answered, math.ceil(FEW_ANSWERED * total))
     for name, count in others.items():
-        if answered < FEW_ANSWERED * total and count >= enough and not (is_mostly_cut and name == "last-number"):
+        if answered < FEW_ANSWERED * total and count >= enough:
             return [*ways, f"--reader {name}, which finds {count}"]
     return ways
 
 
-def no_answers_note(texts: Sequence[str], reader: str) -> str:
+def no_answers_note(samples: Sequence[Sample], reader: str) -> str:
     """What to look at if this reader finds hardly any answer; other readers are named only if they find more."""
-    answered, others = count_by_reader(texts, reader)
+    answered, others = count_by_reader(samples, reader)
     better = ", ".join(f"{name} finds {count}" for name, count in others.items() if count > answered)
     ways = f"another reader ({better}), " if better else ""
     return (
-        f"hardly any completion has an answer ({reader} finds {answered} of {len(texts)}): look at some in "
+        f"hardly any completion has an answer ({reader} finds {answered} of {len(samples)}): look at some in "
         f"rollouts.jsonl. Perhaps {ways}a longer sampling.max_tokens, a lower sampling.temperature or another "
         "prompt.instruction is needed."
     )
 
 
-def count_by_reader(texts: Sequence[str], reader: str) -> tuple[int, dict[str, int]]:
-    """The number of texts in which this reader finds an answer, and in which each of the others does."""
+def count_by_reader(samples: Sequence[Sample], reader: str) -> tuple[int, dict[str, int]]:
+    """In how many completions this reader finds an answer, and each of the others does."""
+    said = [(sample.text, not sample.is_finished) for sample in samples]
     readers = {name: get_reader(name) for name in (reader, *PREFERRED)}
-    counts = {name: sum(read(text) is not None for text in texts) for name, read in readers.items()}
+    counts = {
+        name: sum(read_answer(read, text, is_cut=is_cut) is not None for text, is_cut in said)
+        for name, read in readers.items()
+    }
     return counts.pop(reader), counts
 
 

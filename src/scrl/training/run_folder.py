@@ -23,9 +23,9 @@ from safetensors import SafetensorError
 
 from scrl.config import RunConfig, read_config, write_config
 from scrl.errors import InputError, TrainingError
-from scrl.files.checkpoint_file import file_sum, write_sums
+from scrl.files.checkpoint_file import check_sums, file_sum, write_sums
 from scrl.files.jsonl import read_json_lines
-from scrl.files.whole_files import give_usual_mode, only_writer, sync, sync_all
+from scrl.files.whole_files import give_usual_mode, only_writer, refuse_links, sync, sync_all
 from scrl.optional_deps import installed_version
 
 FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
@@ -65,6 +65,8 @@ class RunFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep any other process from resuming this run, which would cut off what is written here."""
+        checkpoints = self.path / "checkpoints"
+        refuse_links((checkpoints, *(self.path / name for name in (*FILES, ".lock"))))
         with only_writer(self.path / ".lock", f"{self.path}: another process is writing to this run"):
             for draft in self.path.glob(".*.part"):  # of a process that was killed while it wrote answers or the page
                 with suppress(OSError):
@@ -98,8 +100,6 @@ class RunFolder:
             path, length = self.path / name, lengths[name]
             if not path.is_file():
                 raise InputError(f"{path}: was there when the last checkpoint was made; restore it")
-            if path.is_symlink():
-                raise InputError(f"{path}: is a link, and what it points to would be cut; put the file itself there")
             if path.stat().st_size < length:
                 raise InputError(f"{path}: is shorter than when the last checkpoint was made; restore it")
             if sums and sums.get(name) != file_sum(path, length):
@@ -135,16 +135,16 @@ class RunFolder:
         _remove(old)
 
     def recover(self) -> None:
-        """Finish what a kill interrupted: a whole checkpoint moves into place, drafts are deleted."""
+        """Finish what a kill interrupted: a whole checkpoint moves into place, if it is intact; drafts are deleted."""
         for place in (self.last, self.best):
             draft, whole, old = (place.with_name(f".{place.name}.{word}") for word in ("draft", "whole", "old"))
-            if whole.is_dir():
+            if whole.is_dir() and _is_intact(whole):
                 _remove(place)
                 whole.rename(place)
             elif not place.exists() and old.is_dir():
                 old.rename(place)
-            _remove(draft)
-            _remove(old)
+            for rest in (draft, whole, old):
+                _remove(rest)
 
     def report(self, say: Callable[[str], None]) -> None:
         """Write the answers and the page about the run; a failure to do so must not hide how the run ended."""
@@ -160,6 +160,14 @@ class RunFolder:
                 write()
             except (InputError, OSError) as error:
                 say(f"the {what} could not be written: {error}")
+
+
+def _is_intact(checkpoint: Path) -> bool:
+    try:
+        check_sums(checkpoint)
+    except InputError:
+        return False
+    return True
 
 
 def _remove(path: Path) -> None:

@@ -141,7 +141,8 @@ def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[
         raise InputError(f"{config.questions}: is not what the run was started with; put it back to resume")
     if before.model != now.model:
         raise InputError(
-            f"model: {config.model} has other weights than when the run was started; put it back to resume"
+            f"model: {config.model} has other weights, another config or tokenizer than when the run was started; put "
+            "it back to resume"
         )
     if before.user_code != now.user_code:
         say("the code of a method, a reader or a sampler of your own has changed since the run was started")

@@ -13,11 +13,14 @@ large there, and small for an answer that belongs to this question. No threshold
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pydantic import Field
 
 from scrl.credit.labels import SLACK
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, always, needing, no_labels
-from scrl.credit.rewards import match_rewards, spread
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing, no_labels
+from scrl.credit.methods.ttrl import TTRL
+from scrl.credit.rewards import spread
 from scrl.records import Labels
 
 
@@ -66,11 +69,6 @@ def label(evidence: Evidence, settings: ContrastLabelSettings) -> Labels:
     return Labels(evidence.tally.keys_K[contrasts_K.index(best)] if best >= settings.min_contrast - SLACK else None)
 
 
-def label_reward(evidence: Evidence, labels: Labels, settings: ContrastLabelSettings) -> Shaped:  # noqa: ARG001
-    """R_i = [a_i = y⁺]."""
-    return Shaped(match_rewards(evidence.tally, labels))
-
-
 CONTRAST = Method(
     name="contrast",
     idea="an answer earns its share of the votes, less its mean share over the other questions",
@@ -82,7 +80,8 @@ CONTRAST = Method(
     reward=reward,
     has_negatives=False,
 )
-CONTRAST_LABEL = Method(
+CONTRAST_LABEL = replace(
+    TTRL,
     name="contrast-label",
     idea="reward 1 for the answer whose share stands out from its share elsewhere, if it does so clearly",
     equation="R = [a = argmax p − β p̄],  silent where p − β p̄ < τ",
@@ -90,7 +89,4 @@ CONTRAST_LABEL = Method(
     settings=ContrastLabelSettings,
     needs=needing("elsewhere"),
     label=label,
-    reward=label_reward,
-    has_negatives=False,
-    is_silent_without_label=always,
 )

@@ -43,7 +43,7 @@ function barWords(bar, shown) {
   const counts = bar.slice(1, -2).map((count, place) => [count, `${count} × ${shown.named[place]}`]);
   const parts = counts.filter(([count]) => count).sort((a, b) => b[0] - a[0]).map(([, words]) => words);
   const rest = bar.at(-2) ? [`${bar.at(-2)} others`] : [], none = bar.at(-1) ? [`${bar.at(-1)} without an answer`] : [];
-  return `step ${bar[0]}: ${[...parts, ...rest, ...none].join(", ")}`;
+  return `${shown.visits > 1 ? `step ${bar[0]}: ` : ""}${[...parts, ...rest, ...none].join(", ")}`;
 }
 
 /** [votes, colour] of the parts of a bar: right first, then by rank, others, none. */
@@ -72,7 +72,7 @@ function votesOverTime(shown) {
     svg.append(g);
   });
   const ends = [shown.bars[0][0], shown.bars.at(-1)[0]], drawn = shown.bars.length < shown.visits ? `, ${shown.bars.length} drawn` : "";
-  const words = shown.visits > 1 ? `step ${ends[0]} to ${ends[1]}, ${shown.visits} visits${drawn}` : `step ${ends[0]}`;
+  const words = shown.visits > 1 ? `step ${ends[0]} to ${ends[1]}, ${shown.visits} visits${drawn}` : ends[0] ? `step ${ends[0]}` : "";
   return el("div", { class: "over-time" }, svg, el("p", { class: "note" }, words));
 }
 
@@ -85,7 +85,8 @@ function strip(bar, shown) {
 // Where consensus lied
 
 const shares = (group) => topTwo(group.counts).map((count) => count / group.size);
-const isWrong = (group) => group.right !== null && group.counts.length > 0 && majority(group) !== group.right;
+const isWrong = (group) => group.right !== null && group.counts.length > 0 && group.counts[group.right] !== topTwo(group.counts)[0];
+const isTied = (group) => group.right !== null && group.right >= 0 && !isWrong(group) && topTwo(group.counts)[1] === group.counts[group.right];
 const answerOf = (group) => (group.counts.length ? group.keys[majority(group)] : null);
 const hasMoved = (shown) => shown.first !== null && answerOf(shown.first) !== answerOf(shown.last);
 
@@ -114,13 +115,15 @@ function showLies(isGraded) {
   const whose = DATA.sources.length > 1 ? " in some run" : "";
   const what = `${isGraded ? "the most frequent answer is wrong at the end" : "the most frequent answer changed"}${whose}`;
   const others = isGraded ? "The most agreed lies come first" : "The most agreed come first";
+  const numTied = isGraded ? views.filter((shown) => shown.some((each) => each && isTied(each.last))).length : 0;
+  const tied = numTied ? ` On ${numTied.toLocaleString("en")} it is tied with the right one.` : "";
   $("lies-lead").textContent = places.length
-    ? `On ${places.length.toLocaleString("en")} of ${total} ${what}. ${others}; one bar a visit.`
-    : `On none of ${total} ${isGraded ? what : `did the most frequent answer change${whose}`}.`;
+    ? `On ${places.length.toLocaleString("en")} of ${total} ${what}.${tied} ${others}; one bar a visit.`
+    : `On none of ${total} ${isGraded ? what : `did the most frequent answer change${whose}`}.${tied}`;
   $("lies-list").replaceChildren(...places.slice(0, NUM_LIES).map((place) => {
     const seen = DATA.sources.map((source, at) => [source, views[place][at]]).filter(([, shown]) => shown);
     return el("article", { class: "lie" }, questionText(place),
-      el("div", { class: "sides" }, ...seen.map(([source, shown]) => el("div", {}, votesOverTime(shown), lieWords(source, shown)))));
+      el("div", { class: "sides" }, ...seen.map(([source, shown]) => el("div", {}, lieWords(source, shown), votesOverTime(shown)))));
   }));
   if (places.length > NUM_LIES) {
     const all = el("button", { type: "button" }, `All ${places.length.toLocaleString("en")} in the explorer`);

@@ -9,9 +9,6 @@ For every page and key head one program computes, for the M query heads that att
 
 and the merge is exact: out = Σ_pages 2^(l − L) o with L = log₂ Σ_pages 2^l. A page is always the same 256 tokens of
 one row or one prompt, so a row's result does not depend on the batch.
-
-Bytes at 256 rows × 1,024 tokens of Qwen2.5-3B: 268 MB per layer, 63 µs at 4.3 TB/s; partial results add 6 %, in L2. A
-prompt of 256 tokens read by every row separately would be 67 MB more per layer.
 """
 
 from __future__ import annotations

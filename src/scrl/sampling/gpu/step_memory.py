@@ -15,7 +15,7 @@ from scrl.attention import attention_without_cudnn
 from scrl.device_copy import pad_rows, to_device
 from scrl.policy.memory import RESERVED_SHARE
 from scrl.records import Floats
-from scrl.sampling.decoders import ForwardPass
+from scrl.sampling.decoders import rope_tables
 from scrl.sampling.gpu.decode_state import COMPLETION, FIELDS, Completions, DecodeState, PageTables
 from scrl.sampling.gpu.decode_step import Ops, run_prompts
 from scrl.sampling.gpu.fused_weights import FusedWeights, Shape
@@ -82,7 +82,7 @@ class StepMemory:
         def zeros(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=like.device)
 
-        cos_LD, sin_LD = ForwardPass(model).rope_tables(size.prompt_tokens + size.max_tokens + 1)
+        cos_LD, sin_LD = rope_tables(model, size.prompt_tokens + size.max_tokens + 1)
         C, T, real = size.completions + 1, size.max_tokens, torch.float32
         return cls(
             size=size,
