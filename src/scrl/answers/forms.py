@@ -28,7 +28,6 @@ _PLAIN = re.compile(r"([+-]?)(?:\\[dt]?frac\{(\d{1,99})\}\{(\d{1,99})\}|(\d{1,30
 _VECTORS = re.compile(r"\\(?:vec|overrightarrow|hat|nabla|mathbf|boldsymbol|bm)(?![A-Za-z])")
 _PRODUCTS = re.compile(r"\\(?:times|cdot)(?![A-Za-z])")
 """Products of vectors do not commute, and \\times is not \\cdot: compared as text."""
-
 MAX_DIGITS = 15
 
 

@@ -9,9 +9,7 @@ from scrl.answers.exact import Expr, Incomputable, Unreadable, add, multiply, ne
 from scrl.answers.powers import cancel
 from scrl.answers.tokens import Tokens, depths, split
 
-MATRICES = frozenset(
-    rf"\begin{{{name}}}" for name in ("array", "pmatrix", "bmatrix", "Bmatrix", "matrix", "smallmatrix")
-)
+MATRICES = frozenset(rf"\begin{{{name}}}" for name in "array pmatrix bmatrix Bmatrix matrix smallmatrix".split())
 MAX_CELLS = 64
 Matrix = list[list[Expr]]
 Value = Callable[[Tokens], Expr]

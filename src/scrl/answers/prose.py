@@ -40,15 +40,12 @@ _ONES = dict(zip(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen".split(), range(20), strict=True,
 ))  # fmt: skip
-_TENS = {
-    word: 10 * place
-    for place, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2)
-}
+_DECADES = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_TENS = {word: 10 * place for place, word in enumerate(_DECADES, start=2)}
 _NUMBER_WORDS = re.compile(
-    rf"(?:(?P<hundreds>{'|'.join(list(_ONES)[1:10])})\s+hundred(?:\s+and)?\s+)?"
+    rf"(?i)(?:(?P<hundreds>{'|'.join(list(_ONES)[1:10])})\s+hundred(?:\s+and)?\s+)?"
     rf"(?:(?P<tens>{'|'.join(_TENS)})(?:[\s-](?P<unit>{'|'.join(list(_ONES)[1:10])}))?|(?P<ones>{'|'.join(_ONES)}))"
-    r"(?P<rest>(?:\s+[a-z]+)*)",
-    re.IGNORECASE,
+    r"(?P<rest>(?:\s+[a-z]+)*)"
 )
 _PARTS = {"half": 2, "halve": 2, "quarter": 4} | {
     word: n for n, word in enumerate("third fourth fifth sixth seventh eighth ninth tenth".split(), start=3)

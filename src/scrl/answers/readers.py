@@ -29,9 +29,8 @@ _JOIN = re.compile(
 )
 """What may occur between two boxes that are one answer: "and", a comma, `y =`."""
 _LABEL_BEFORE = re.compile(
-    r"^[ *#]{0,8}(?:Part )?\(([a-j]|[ivx]{1,4})\)"
-    r"|\((\w|[ivxIVX]{2,4})\)[\s:$]{0,4}(?:\\[(\[]\s*)?(?:[A-Za-z]\s*=\s*)?\Z",
-    re.MULTILINE,
+    r"(?m)^[ *#]{0,8}(?:Part )?\(([a-j]|[ivx]{1,4})\)"
+    r"|\((\w|[ivxIVX]{2,4})\)[\s:$]{0,4}(?:\\[(\[]\s*)?(?:[A-Za-z]\s*=\s*)?\Z"
 )
 """(a), where a line starts, or right before a box: (a) $x =."""
 _EMPTY_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{\s*\}")
@@ -50,9 +49,8 @@ _NUMBER = (
 _HASHES = re.compile(rf"####[ \t]{{0,4}}(?!\d+(?:[.):][ \t]+\S|[ \t]+[A-Z]))(?={_NUMBER})([^\n]{{1,80}})")
 """#### 18, but no heading: #### 2. Solve."""
 _STATED = re.compile(
-    r"\banswer(?: (?:is(?!n)|was(?!n)|(?:would|must|should|will|has to) be)|\*{0,2}:| =|\*{0,2}[ \t]*\n)[*: ]{0,4}"
-    r"|答案[是为:：\s]{1,4}",
-    re.IGNORECASE,
+    r"(?i)\banswer(?: (?:is(?!n)|was(?!n)|(?:would|must|should|will|has to) be)|\*{0,2}:| =|\*{0,2}[ \t]*\n)[*: ]{0,4}"
+    r"|答案[是为:：\s]{1,4}"
 )
 _ANY_NUMBER = re.compile(_NUMBER)
 _HALF_A_NUMBER = re.compile(r"[\d.,/]+$")

@@ -41,6 +41,7 @@ _INDEX = r"_(?:\d|\{\d+\})"
 _LABEL = r"(?<![^\s,;}])([a-j]|[ivx]{1,4}|\d)\)"
 _AND = r"(?:[\s,.}]|\\text\s*\{|and\b)"
 _COLON = r"\)\s*:(?!\s*\(\w\))"
+_COUNTED = "时钟里米克秒元个人天度"
 _BOLD = r"\\(?:mathbf|boldsymbol|bm)"
 _OTHERWISE = {"bigcup": "cup", "land": "wedge", "rightarrow": "to", "longrightarrow": "to", "lnot": "neg"}
 _FUNCTIONS = "(?:arc)?(?:sin|cos|tan)|cot|sec|csc|(?:sin|cos|tan|cot)h|log|ln|exp"
@@ -86,11 +87,7 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("SI qty", r"\\(?:SI|qty)\s*\{([^{}]*)\}\s*\{(?:[^{}]|\{[^{}]*\})*\}", r"\1"),
     (r"\num", r"\\num\s*\{([^{}]*)\}", r"\1"),
     ("K J W V N Omega", rf"^((?:[^\d,;]*(?:=|\\approx|:))?\s*[-+]?{_NUMBER}){_SPACE}+(?:[KJWVN]|\\Omega)$", r"\1"),
-    (
-        "时 钟 里 米 克 秒 元 个 人 天 度",
-        rf"(?<=\d){_SPACE}*(?:平方|立方)?[厘毫分千公]?(?:小时|分钟|[里米克秒元个人天度])$",
-        "",
-    ),
+    (" ".join(_COUNTED), rf"(?<=\d){_SPACE}*(?:平方|立方)?[厘毫千公]?(?:小时|分钟|分?[{_COUNTED}])$", ""),
     ("或", r"(?<![\u4e00-\u9fff])或(?![\u4e00-\u9fff])", r" \\text{or} "),
     ("和 且", r"(?<![\u4e00-\u9fff])[和且](?![\u4e00-\u9fff])", r" \\text{and} "),
     ("mathbb vec hat bar pmod", r"\\(mathbb|vec|hat|bar|pmod)\s+([A-Za-z0-9])(?![A-Za-z0-9])", r"\\\1{\2}"),
