@@ -86,7 +86,10 @@ def complete(monkeypatch):
 
 
 def test_the_servers_own_wish_is_waited_for(complete):
-    refusals = [response(429, "", "Retry-After: 30\r\n"), response(503, '{"detail": "loading"}', "Retry-After: 400\r\n")]
+    refusals = [
+        response(429, "", "Retry-After: 30\r\n"),
+        response(503, '{"detail": "loading"}', "Retry-After: 400\r\n"),
+    ]
     with StubServer(lambda key, attempt: refusals[attempt] if attempt < 2 else "answer") as server:
         line, waits, reasons = complete(server)
     assert line["completion"].endswith("}")
