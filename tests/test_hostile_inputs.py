@@ -8,13 +8,16 @@ import signal
 import warnings
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
+from line_files import forged
 
 from scrl.config import RunConfig, read_config
 from scrl.credit.rule import credit_rule
-from scrl.data.prompts import PromptSettings, prompt_text
+from scrl.data.prompts import PromptSettings, prompt_text, usable_questions
 from scrl.data.questions import load_questions
 from scrl.errors import ConfigError, ScrlError
+from scrl.evaluation.answer_sheet import answer_rows
 from scrl.lab.label import label_file
 from scrl.policy.model import load_model, load_tokenizer
 from scrl.policy.model_paths import model_folder
@@ -24,6 +27,7 @@ from scrl.reporting.evaluations import read_place
 from scrl.reporting.result_rows import result_rows, result_table
 from scrl.reporting.sources import read_run
 from scrl.reporting.tables import FORMATS
+from scrl.sampling.local import end_tokens
 from scrl.settings import setting_rows
 
 SECONDS, BYTES = 5, 2**30
@@ -179,6 +183,42 @@ def test_models(tmp_path):
 
     texts = [*(json.dumps(shape | changes) for changes in SHAPES), "null", "3", "[]", "{}", "", "{", DEEP]
     assert found_wrong([(text, lambda t=text: load(t)) for text in texts]) == {}
+
+
+def test_token_ids_and_tokenizers(tmp_path):
+    """Sixty folders with anything in tokenizer.json or generation_config.json, then one whose tokenizer panics."""
+    rng, folder = np.random.default_rng(0), tmp_path / "model"
+    shutil.copytree(model_folder("embedded"), folder)
+
+    def load(name, text):
+        before = (folder / name).read_text()
+        (folder / name).write_text(text)
+        try:
+            model = load_model(str(folder), ComputeSettings(device="cpu"))
+            end_tokens(model.model, model.tokenizer)
+            usable_questions([Question("q", "Compute 1+1.")], model.tokenizer, PromptSettings(), model.model.config, 8)
+        finally:
+            (folder / name).write_text(before)
+
+    texts = {name: json.loads((folder / name).read_text()) for name in ("tokenizer.json", "generation_config.json")}
+    cases = [(name, forged(texts[name], rng)) for _ in range(30) for name in texts]
+    cases += [
+        ("generation_config.json", json.dumps({"eos_token_id": each})) for each in (2**70, "abc", [1.5, None], {"a": 1})
+    ]
+    panic = {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}
+    far = {"model": texts["tokenizer.json"]["model"] | {"vocab": {"<end>": 1, "<unknown>": 2, "1": 10**9}}}
+    cases += [("tokenizer.json", json.dumps(texts["tokenizer.json"] | each)) for each in (panic, far)]
+    assert found_wrong([(text[-60:], lambda n=name, t=text: load(n, t)) for name, text in cases]) == {}
+
+
+def test_answers_of_other_shapes():
+    rng, step = np.random.default_rng(0), {"step": 0}
+    answers = {"q": {"question": "1+1", "votes": [["2", 0.75], ["3", 0.25]], "cut": 0.25}}
+    texts = [json.loads(text) for _ in range(200) if len(text := forged({"answers": answers}, rng)) < 1000]
+    cases = [
+        (text, lambda t=text: [answer_rows(step | t), answer_rows(step | {"answers": answers}, t)]) for text in texts
+    ]
+    assert found_wrong(cases) == {}
 
 
 def test_chat_templates(monkeypatch):

@@ -96,7 +96,7 @@ class RunConfig(Settings):
         description="Completions of each first-step question that the start model writes before training, which is "
         "refused where hardly any has an answer; 0: train unseen.",
     )
-    seed: int = Field(0, ge=0, description="Seed of all random numbers.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random numbers.")
     steps: int = Field(100, ge=1, description="Training steps.")
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
     questions_per_update: int = Field(1, ge=1, description="Questions whose completions share an optimizer step.")

@@ -44,6 +44,11 @@ class ReaderError(ScrlError):
     """A user's answer reader raised an error or returned something that is not an answer."""
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether a library written in Rust, such as tokenizers, has given up; its errors are no `Exception`."""
+    return type(error).__name__ == "PanicException"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'scrl'? Known: scrl, ttrl.`, to end a message about an unknown name."""
     names = sorted(known)

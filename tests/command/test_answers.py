@@ -240,4 +240,4 @@ def test_checks_that_were_drawn_are_not_written_over(run, refusal):
 def test_evaluations_that_are_damaged_are_refused(tmp_path, refusal):
     line = evaluation(0, {"a": [["1", 1.0]]})
     write_lines(tmp_path / "evaluations.jsonl", [line])
-    assert "field 'answers'" in refusal("answers", tmp_path)
+    assert "field 'answers.a'" in refusal("answers", tmp_path)

@@ -5,18 +5,19 @@ import os
 import shutil
 import threading
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from line_files import read_lines
+from line_files import forged, read_lines
 from runs import differences, do, go_on, no_reports, small, stop_after_a_step
 from safetensors.torch import load_file, save_file
 
 from scrl.errors import InputError, TrainingError
 from scrl.evaluation.settings import build_settings, read_settings
-from scrl.files.checkpoint_file import file_sum, write_sums
+from scrl.files.checkpoint_file import _own_sum, file_sum, write_sums
 from scrl.files.whole_files import whole_file, write_whole
 from scrl.policy.model import load_model, model_identity
 from scrl.policy.settings import ComputeSettings
@@ -197,6 +198,31 @@ def test_a_run_with_harmless_changes_goes_on_exactly(harmless, run, stopped, no_
     harmless(run)
     found = end(run, stopped)
     assert found == [] or (found == ["files"] and (run / "elsewhere").is_dir())
+
+
+def test_forged_states_and_sums_and_pipes_are_no_tracebacks_and_not_waited_for(run, stopped, no_report, tmp_path):
+    """Fifty at random, most with sums that fit: refused in words, or resumed."""
+    rng = np.random.default_rng(0)
+    for n in range(50):
+        copy = Path(shutil.copytree(run, tmp_path / str(n)))
+        path = copy / rng.choice(
+            [f"{LAST}/trainer_state.json", f"{LAST}/checkpoint.json", "environment.json", "config.yaml"]
+        )
+        if rng.random() < 0.1 or path.suffix == ".yaml":
+            path.unlink()
+            os.mkfifo(path)
+        else:
+            path.write_text(forged(json.loads(path.read_text()), rng))
+            with suppress(RecursionError):
+                sums = json.loads((copy / LAST / "checkpoint.json").read_text())
+                files = sums["files"] | {"trainer_state.json": file_sum(copy / LAST / "trainer_state.json")}
+                sums |= {"files": files if path.name == "trainer_state.json" else sums["files"]}
+                del sums["sum"]
+                (copy / LAST / "checkpoint.json").write_text(json.dumps(sums | {"sum": _own_sum(sums)}))
+        end(copy, stopped)
+        with suppress(InputError):
+            best_step_of(copy / "checkpoints")
+            export_model(find_checkpoint(copy), tmp_path / f"out{n}")
 
 
 def test_settings_that_may_change_are_followed_and_said(run, no_report):

@@ -135,7 +135,7 @@ def test_a_run_says_how_far_the_model_has_moved(tmp_path):
 def test_the_shift_is_the_mean_change_of_log_probabilities(tmp_path):
     run = open_run(small(), tmp_path / "run", Listener())
     assert shift(run.state.probe, run.language_model) == 0.0
-    moved = [row | {"logprobs": [value - 0.25 for value in row["logprobs"]]} for row in run.state.probe]
+    moved = [(prompt, tokens, [value - 0.25 for value in logprobs]) for prompt, tokens, logprobs in run.state.probe]
     assert shift(moved, run.language_model) == pytest.approx(0.25)
     assert "0.25 nats" in shift_note(0.25, run.config)
     assert shift_note(0.8, run.config).startswith("WARNING")

@@ -19,7 +19,7 @@ from rich.text import Text
 from scrl import __version__
 from scrl.cli.settings import HELP
 from scrl.cli.terminal import make_rich_printable
-from scrl.errors import CollapseError, InputError, ScrlError
+from scrl.errors import CollapseError, InputError, ScrlError, is_panic
 
 app = App(
     name="scrl",
@@ -75,6 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         errors.print("stopped; no file was left half-written")
         return 130
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        errors.print(Text(f"failed: {error}; is the model's tokenizer.json damaged?"))
+        return 1
     return 0
 
 

@@ -309,5 +309,10 @@ def usable_questions(
         raise InputError(
             f"sampling.max_tokens: question {question.id!r} has the longest prompt, {longest} tokens; {problem}"
         )
+    largest, size = max(int(tokens_P.max()) for tokens_P in prompts), model_config.get_text_config().vocab_size
+    if largest >= size:
+        raise InputError(
+            f"model: its tokenizer gives token {largest}, and it has {size} tokens; give its own tokenizer"
+        )
     check_known(kept, prompts, tokenizer, settings)
     return kept, [*instruction_notes(settings, tokenizer), *notes]

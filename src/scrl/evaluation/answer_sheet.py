@@ -17,7 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from scrl.answers.classes import same_answer
 from scrl.answers.forms import canonical_form
@@ -35,6 +37,7 @@ from scrl.files.whole_files import write_whole
 MIN_CHECKS = 10
 _UNKNOWN = re.compile(r"(?:i )?(?:do not|don[’']?t) know|idk|unknown|unclear|unsure|not sure|n/?a|[?]+", re.IGNORECASE)
 """What people write who cannot tell: no right answer."""
+Share = Annotated[float, Field(ge=0, le=1.000001, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +77,43 @@ def answer_rows(
     """
     if "answers" not in after:
         raise InputError("this evaluation was written before 0.2 and has no answers; measure again with scrl evaluate")
-    starts = (before or {}).get("answers", {})
-    for entry in (*after["answers"].values(), *starts.values()):
-        match entry:
-            case {"question": str(), "votes": list()}:
-                continue
-        raise InputError("evaluations.jsonl: field 'answers' must hold question and votes per question; measure again")
+    ends, starts = _answers(after), _answers(before or {"answers": {}})
     rule, is_same = ScrlSettings(), partial(same_answer, significant_digits=digits_of(after))
     is_ruined = standing is not None and standing.is_ruined_at(after["step"])
     note = None if standing is None else standing.guard_stop if is_ruined else measured_before(after["step"], standing)
     rows = []
-    for question_id, entry in after["answers"].items():
-        (answer, share), (second, second_share) = [*entry["votes"], *[(None, 0.0)] * 2][:2]
-        whole = share - entry.get("cut", 0.0)
+    for question_id, entry in ends.items():
+        (answer, share), (second, second_share) = [*entry.votes, *[(None, 0.0)] * 2][:2]
+        whole = share - entry.cut
         is_clear = is_selected(whole, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin)
         votes = (answer, share, second, second_share)
-        row = AnswerRow(question_id, entry["question"], *votes, is_clear and not is_ruined, note=note)
+        row = AnswerRow(question_id, entry.question, *votes, is_clear and not is_ruined, note=note)
         if question_id in starts:
-            start, start_share = [*starts[question_id]["votes"], (None, 0.0)][0]
-            is_kept = answer == start or (None not in (answer, start) and is_same(answer, start))
+            start, start_share = [*starts[question_id].votes, (None, 0.0)][0]
+            is_kept = answer == start or (answer is not None and start is not None and is_same(answer, start))
             row = replace(row, start_answer=start, start_share=start_share, is_changed=not is_kept)
         rows.append(row)
     return rows
+
+
+class _Votes(BaseModel):
+    """The votes for a question: its answers with their shares, and the share of the first that was cut short."""
+
+    question: str
+    votes: list[tuple[str | None, Share]]
+    cut: Share = 0.0
+
+
+_ANSWERS = TypeAdapter(dict[str, _Votes])
+
+
+def _answers(evaluation: Mapping[str, Any]) -> dict[str, _Votes]:
+    try:
+        return _ANSWERS.validate_python(evaluation.get("answers", {}))
+    except ValidationError as error:
+        place, reason = error.errors()[0]["loc"], error.errors()[0]["msg"]
+        where = ".".join(("answers", *map(str, place)))
+        raise InputError(f"evaluations.jsonl: field {where!r:.100}: {reason}; measure again") from error
 
 
 def digits_of(evaluation: Mapping[str, Any]) -> int | None:

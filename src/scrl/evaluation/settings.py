@@ -12,7 +12,7 @@ from scrl.data.prompts import PromptSettings
 from scrl.data.sources import DataDir, GoldColumn, IdColumn, Limit, ModelName, QuestionColumn
 from scrl.data.tables import SUFFIXES
 from scrl.errors import ConfigError, DataError, InputError
-from scrl.files.jsonl import parse_object
+from scrl.files.jsonl import read_object
 from scrl.files.yaml_files import read_yaml
 from scrl.policy.settings import ComputeSettings
 from scrl.sampling.settings import SamplingSettings
@@ -52,7 +52,7 @@ class MeasurementSettings(Settings):
     samples: int = Field(16, ge=1, description="Completions per question.")
     sampling: SamplingSettings = SAMPLING
     ks: tuple[int, ...] = Field((), description="The k of pass@k and maj@k; none: the number of completions.")
-    seed: int = Field(0, ge=0, description="Seed of the sampling.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of the sampling.")
     limit: Limit = None
     data_dir: DataDir = None
     question_column: QuestionColumn = None
@@ -112,7 +112,7 @@ def read_settings(out: Path) -> MeasurementSettings:
         raise InputError(f"{out}: there is no evaluation to resume here (no evaluation.yaml)")
     settings = _written_by_an_evaluation(read_yaml(path), path)
     if started_with.is_file():  # else nothing has been drawn yet
-        before = _written_by_an_evaluation(parse_object(started_with.read_bytes(), started_with, 1), started_with)
+        before = _written_by_an_evaluation(read_object(started_with), started_with)
         changed = changed_settings(before.model_dump(mode="json"), settings.model_dump(mode="json"))
         if changes := "; ".join(words for _, words in changed):
             raise DataError(path, f"is not what the evaluation was started with: {changes}; put it back")

@@ -14,6 +14,7 @@ from typing import Any
 import xxhash
 
 from scrl.errors import InputError
+from scrl.files.jsonl import read_object
 
 NAME = "checkpoint.json"
 HASH = "xxh3-128"
@@ -69,13 +70,12 @@ def read_checkpoint_file(folder: Path) -> dict[str, Any] | None:
     path = folder / NAME
     if not path.is_file():
         return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content.pop("sum") != _own_sum(content):
-            raise ValueError("its sum is not that of the rest")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise InputError(f"{path}: is damaged: {error}; restore it, or start the run anew") from error
-    return dict(content)
+    match content := read_object(path):
+        case {"sum": str(own), "step": int(step), "files": dict(files)}:
+            del content["sum"]
+            if own == _own_sum(content) and step >= 0 and all(isinstance(each, str) for each in files.values()):
+                return content
+    raise InputError(f"{path}: is damaged: it is not what was written; restore it, or start the run anew")
 
 
 def _sums(folder: Path) -> dict[str, str]:

@@ -1,11 +1,11 @@
-"""Files with one JSON object per line, read as a stream. Errors are `DataError`s with file and line."""
+"""Files of JSON: one object per line, read as a stream, or one in all. Errors are `DataError`s with file and line."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,8 @@ from scrl.errors import DataError
 
 MAX_LINE = 2**26
 """Bytes; a small .gz can hold a line of many gigabytes."""
+MAX_OBJECT, MAX_DEPTH = 2**28, 40
+"""Bytes and levels of a file with one object."""
 OnCut = Callable[[str], None]
 """Receives a message when the end of a file was left out."""
 
@@ -52,7 +54,29 @@ def read_json_lines(
         raise DataError(path, f"cannot be read: {reason}", number + 1 if number else None) from error
 
 
-def parse_object(raw: bytes, path: Path, number: int, *, hint: str = "") -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """The one object of a file that may come from elsewhere: a plain file, of limited size and depth."""
+    try:
+        if not path.is_file():
+            raise DataError(path, "is missing, or is not a file")
+        if path.stat().st_size > MAX_OBJECT:
+            raise DataError(path, f"has more than {MAX_OBJECT:,} bytes")
+        fields = parse_object(path.read_bytes(), path)
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+    level: list[Any] = [fields]
+    for _ in range(MAX_DEPTH):
+        level = [inner for each in level if isinstance(each, dict | list) for inner in _inside(each)]
+    if level:
+        raise DataError(path, f"has more than {MAX_DEPTH} levels")
+    return fields
+
+
+def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def parse_object(raw: bytes, path: Path, number: int | None = None, *, hint: str = "") -> dict[str, Any]:
     fields = parse_json(raw, path, number, hint=hint)
     if not isinstance(fields, dict):
         ending = f". {hint}" if hint else ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scrl.errors import DataError
+from scrl.files.jsonl import read_object
 
 STATE = "trainer_state.json"
 """The state file in a checkpoint of the local engine."""
@@ -63,12 +63,7 @@ def standing_at(checkpoint: Path) -> Standing | None:
 
 def read_fields(path: Path) -> dict[str, Any]:
     """The fields of a run's state; a file of another version is refused."""
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(path, f"cannot be read: {error}") from error
-    if not isinstance(fields, dict):
-        raise DataError(path, f"cannot be read: must hold fields, found {fields!r:.50}")
+    fields = read_object(path)
     if (version := fields.get("version")) != VERSION:
         reason = f"is of version {version!r:.50} of a run's state, and this scrl reads version {VERSION}"
         raise DataError(path, f"{reason}; use the scrl that wrote it, or start anew")

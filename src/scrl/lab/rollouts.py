@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from scrl.errors import DataError, EndpointError, InputError
-from scrl.files.jsonl import parse_json, parse_object
+from scrl.files.jsonl import parse_object, read_object
 from scrl.files.whole_files import only_writer, write_whole
 from scrl.lab.endpoint import Endpoint, EndpointListener
 from scrl.lab.endpoint_settings import EndpointSettings
@@ -166,7 +166,7 @@ def _check_settings(path: Path, settings_file: Path, drawn_with: Mapping[str, An
     if not settings_file.is_file():
         reason = f"exists already, without the settings it was drawn with ({settings_file.name})"
         raise InputError(f"--out: {path}: {reason}; give another file")
-    before = parse_json(settings_file.read_bytes(), settings_file)
+    before = read_object(settings_file)
     changes = "; ".join(words for _, words in changed_settings(before, drawn_with))
     if changes:
         raise InputError(

@@ -6,12 +6,12 @@ knows too; of any other model that transformers can open, weights are counted an
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from scrl.errors import ConfigError, DataError, did_you_mean
+from scrl.files.jsonl import read_object
 from scrl.policy.model_paths import PACKAGED, adapter_folder, base_of, model_folder
 
 
@@ -113,15 +113,10 @@ def shape_of(model: str) -> ModelShape:
 
 
 def read_shape(path: Path) -> ModelShape:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror}") from error
-    except ValueError as error:  # not UTF-8, or not JSON
-        raise DataError(path, "is not JSON") from error
-    kind = values.get("model_type") if isinstance(values, dict) else None
+    values = read_object(path)
+    kind = str(values.get("model_type"))
     if kind not in TYPES:
-        raise DataError(path, f"is of the type {kind!r}; sizes are known for {', '.join(TYPES)}")
+        raise DataError(path, f"is of the type {kind!r:.50}; sizes are known for {', '.join(TYPES)}")
     if values.get("attention_bias") or values.get("mlp_bias"):
         raise DataError(path, "has biases that such models do not have; its sizes are not known")
     try:

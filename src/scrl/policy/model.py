@@ -19,7 +19,7 @@ import torch
 import xxhash
 from torch import nn
 
-from scrl.errors import ConfigError, InputError, ScrlError
+from scrl.errors import ConfigError, InputError, ScrlError, is_panic
 from scrl.files.checkpoint_file import check_if_checkpoint
 from scrl.policy.model_paths import adapter_folder, base_of, model_folder
 from scrl.policy.settings import ComputeSettings, LoraSettings
@@ -204,6 +204,12 @@ def _load(name: str, dtype: torch.dtype, trust_remote_code: bool) -> tuple[Any, 
     tokenizer = load_tokenizer(name, trust_remote_code=trust_remote_code)
     if tokenizer.eos_token_id is None:
         raise InputError(f"model: the tokenizer of {name} has no end-of-text token; set eos_token in its folder")
+    generation, size = getattr(model, "generation_config", None), model.config.get_text_config().vocab_size
+    ends = getattr(generation, "eos_token_id", None)
+    for end in (tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends] if ends is not None else [])):
+        if type(end) is not int or not 0 <= end < size:
+            reason = f"eos_token_id must be tokens of the model, from 0 to {size - 1}; found {end!r:.50}"
+            raise InputError(f"model: {name}: {reason}")
     return model, tokenizer
 
 
@@ -254,7 +260,9 @@ def loading(name: str) -> Iterator[None]:
             yield
     except ScrlError:
         raise
-    except Exception as error:  # a damaged or hostile folder can make transformers raise anything
+    except BaseException as error:  # a damaged or hostile folder can make transformers raise anything
+        if not (isinstance(error, Exception) or is_panic(error)):
+            raise
         reason = f"model: {name} cannot be loaded: {first_line(error)}"
         if not Path(name).expanduser().exists():
             reason += " Check the name and the network, or give a folder: --model ./folder"
@@ -289,7 +297,7 @@ def _is_hub_there(address: str) -> bool:
     return True
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """An error's first line, or its type's name; never torch's words on pickles, which say how to run their code."""
     if isinstance(error, UnpicklingError):
         return "a pickle in it is damaged, or holds code, which is never run; restore it, or take *.safetensors"

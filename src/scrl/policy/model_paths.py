@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from scrl.errors import InputError, did_you_mean
+from scrl.files.jsonl import read_object
 
 EMBEDDED = "embedded"
 HASTY = "embedded-hasty"
@@ -31,7 +30,7 @@ def model_folder(name: str) -> str:
             raise InputError(f"model: {path} has no config.json{hint}")
         if not any(path.glob("*.safetensors")) and not any(path.glob("*.bin")):
             raise InputError(f"model: {path} has a config but no weights (*.safetensors); is the download complete?")
-        _read_object(path / "config.json")
+        read_object(path / "config.json")
         return str(path)
     if path.exists():
         raise InputError(f"model: {name} is a file; give the folder that holds config.json and the weights")
@@ -51,21 +50,11 @@ def adapter_folder(name: str) -> Path | None:
 
 def base_of(adapter: Path) -> str:
     """The name of the model that an adapter was trained on; the package with an embedded one may have moved."""
-    base = _read_object(adapter / ADAPTER).get("base_model_name_or_path")
+    base = read_object(adapter / ADAPTER).get("base_model_name_or_path")
     if base is None:
         raise InputError(f"model: {adapter / ADAPTER} does not say base_model_name_or_path")
     ends = Path(str(base)).parts[-3:]
     return next((name for name in PACKAGED if Path(model_folder(name)).parts[-3:] == ends), str(base))
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"model: {path} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"model: {path} must be a JSON object, with the settings of the model")
-    return found
 
 
 def _base_folder(adapter: Path) -> str:

@@ -6,7 +6,6 @@ export_model(source, Path("my-model"))
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from safetensors import SafetensorError
 
 from scrl.config import RunConfig, write_config
 from scrl.errors import InputError, ScrlError
+from scrl.files.jsonl import read_object
 from scrl.files.run_state import guard_stop_of, standing_at, standing_of
 from scrl.files.whole_files import give_usual_mode
 from scrl.policy.checkpoint import copy_adapter, write_weights
@@ -173,8 +173,8 @@ def _base_dtype(source: Checkpoint) -> str:
 def _version(run: Path) -> str | None:
     """The version of scrl that trained the run, if the run says so."""
     try:
-        version = json.loads((run / "environment.json").read_text(encoding="utf-8"))["versions"]["scrl"]
-    except (OSError, ValueError, KeyError, TypeError):
+        version = read_object(run / "environment.json")["versions"]["scrl"]
+    except (InputError, KeyError, TypeError):
         return None
     return str(version) if version else None
 

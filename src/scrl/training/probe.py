@@ -43,6 +43,9 @@ MOVED_FAR = 0.3
 FOLLOWED, FOLLOWED_TOKENS = 8, 256
 """Completions, and tokens of each, that are scored again after training."""
 
+Row = tuple[list[int], list[int], list[float]]
+"""Prompt, tokens and the log-probability of each."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
@@ -52,8 +55,8 @@ class Probe:
     rollout_seconds: float
     score_seconds: float
     """Seconds of a forward pass over all these completions."""
-    rows: list[dict[str, Any]]
-    """Some of the completions with their log-probabilities, for `shift`."""
+    rows: list[Row]
+    """Some of the completions, for `shift`."""
 
     @property
     def samples(self) -> list[Sample]:
@@ -74,21 +77,21 @@ def score_probe(sampled_B: Sequence[Sampled], rollout_seconds: float, language_m
     score_seconds = time.perf_counter() - began
     every = max(1, len(pairs) // FOLLOWED)
     rows = [
-        {
-            "prompt": prompt.tolist(),
-            "tokens": tokens[:FOLLOWED_TOKENS].tolist(),
-            "logprobs": logprobs[:FOLLOWED_TOKENS].tolist(),
-        }
+        (prompt.tolist(), tokens[:FOLLOWED_TOKENS].tolist(), logprobs[:FOLLOWED_TOKENS].tolist())
         for (prompt, tokens), (logprobs, _) in list(zip(pairs, scores, strict=True))[::every][:FOLLOWED]
     ]
     return Probe(sampled_B, rollout_seconds, score_seconds, rows)
 
 
-def shift(rows: Sequence[dict[str, Any]], language_model: LanguageModel) -> float:
+def shift(rows: Sequence[Row], language_model: LanguageModel) -> float:
     """mean |log π(token) − log π_start(token)| over the start model's own completions."""
-    pairs = [(np.asarray(row["prompt"]), np.asarray(row["tokens"])) for row in rows]
+    size = language_model.model.config.get_text_config().vocab_size
+    for prompt, tokens, logprobs in rows:
+        if not prompt or not 0 < len(tokens) == len(logprobs) or max(*prompt, *tokens) >= size:
+            raise InputError("the state of the run is damaged: probe: must hold tokens of the model")
+    pairs = [(np.asarray(prompt), np.asarray(tokens)) for prompt, tokens, _ in rows]
     scores = scorer(language_model.model)(pairs, 1.0)
-    before = np.concatenate([row["logprobs"] for row in rows])
+    before = np.concatenate([logprobs for _, _, logprobs in rows])
     return float(np.mean(np.abs(np.concatenate([logprobs for logprobs, _ in scores]) - before)))
 
 

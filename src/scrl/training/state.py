@@ -72,8 +72,8 @@ class State:
     """The votes that decide, where they are drawn apart, and the labels given by them."""
     votes_pass: Count | None = None
     """The pass over the questions before which they were last drawn."""
-    probe: list[dict[str, Any]] = field(default_factory=list)
-    """Some completions of the start model with their log-probabilities, to see how far training moves it."""
+    probe: list[tuple[list[Count], list[Count], list[float]]] = field(default_factory=list)
+    """Prompts, completions and log-probabilities of the start model, to see how far training moves it."""
     questions: str = ""
     """A fingerprint of what is trained on, so that a run cannot resume with something else."""
     held_out: str = ""
