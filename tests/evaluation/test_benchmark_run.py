@@ -3,13 +3,15 @@
 import json
 import os
 
+import numpy as np
 import pytest
-from line_files import read_lines, write_lines
+from line_files import forged, read_lines, write_lines
 
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation import benchmark_run
 from scrl.evaluation.benchmark_run import load_benchmarks, measure
 from scrl.evaluation.settings import build_settings, read_settings
+from scrl.files.checkpoint_file import own_sum
 from scrl.files.whole_files import write_whole
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -108,7 +110,8 @@ def by_hand(tmp_path):
         for place, (name, number, answer) in enumerate(answers, start=1)
     ]  # fmt: skip
     (tmp_path / "out" / "rollouts").mkdir(parents=True)
-    write_lines(tmp_path / "out" / "rollouts" / "hand.jsonl", rollouts)
+    summed = (line | {"sum": own_sum(line)} for line in rollouts)
+    write_lines(tmp_path / "out" / "rollouts" / "hand.jsonl", summed)
     return settings_of(str(questions), samples=4, ks=(2, 4)), tmp_path / "out"
 
 
@@ -151,6 +154,28 @@ def test_a_broken_line_is_named(by_hand, no_sampling, number, line):
     with pytest.raises(DataError, match=rf"hand\.jsonl:{number}"):
         measure(settings, out, Listener())
     assert not (out / "evaluations.jsonl").exists()
+
+
+def test_edited_completions_are_refused(by_hand, no_sampling):
+    """A hundred edits at random: another digit, another value, two lines exchanged."""
+    (settings, out), rng = by_hand, np.random.default_rng(0)
+    path = out / "rollouts" / "hand.jsonl"
+    lines, whole = path.read_text().splitlines(), path.read_text()
+    for n in range(100):
+        edited, (one, other) = list(lines), rng.choice(len(lines), 2, replace=False)
+        if n % 3 == 0:
+            edited[one], edited[other] = edited[other], edited[one]
+        elif n % 3 == 1:
+            edited[one] = edited[one].replace(str(n % 10), str((n + 1) % 10), 1)
+        else:
+            edited[one] = forged(json.loads(edited[one]), rng)
+        path.write_text("\n".join(edited) + "\n")
+        if edited == lines:
+            continue
+        with pytest.raises(DataError, match=r"hand\.jsonl:"):
+            measure(settings, out, Listener())
+    path.write_text(whole)
+    assert measure(settings, out, Listener())
 
 
 @pytest.mark.parametrize("change", [{"question_id": "q9"}, {"question": "Compute 8+8."}])

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from scrl.errors import InputError, TrainingError
 from scrl.evaluation.settings import build_settings, read_settings
-from scrl.files.checkpoint_file import _own_sum, file_sum, write_sums
+from scrl.files.checkpoint_file import file_sum, own_sum, write_sums
 from scrl.files.whole_files import whole_file, write_whole
 from scrl.policy.model import load_model, model_identity
 from scrl.policy.settings import ComputeSettings
@@ -218,7 +218,7 @@ def test_forged_states_and_sums_and_pipes_are_no_tracebacks_and_not_waited_for(r
                 files = sums["files"] | {"trainer_state.json": file_sum(copy / LAST / "trainer_state.json")}
                 sums |= {"files": files if path.name == "trainer_state.json" else sums["files"]}
                 del sums["sum"]
-                (copy / LAST / "checkpoint.json").write_text(json.dumps(sums | {"sum": _own_sum(sums)}))
+                (copy / LAST / "checkpoint.json").write_text(json.dumps(sums | {"sum": own_sum(sums)}))
         end(copy, stopped)
         with suppress(InputError):
             best_step_of(copy / "checkpoints")

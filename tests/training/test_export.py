@@ -3,14 +3,18 @@
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from line_files import read_lines
 from peft import PeftModel
+from processes import Command, untraced
 from runs import do, no_reports, small
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -89,6 +93,20 @@ def test_a_folder_holds_weights_in_the_start_models_type_settings_tokenizer_and_
         run = runs / ("full" if name == "full" else "lora")
         assert (exported / name / "training.yaml").read_text() == (run / "config.yaml").read_text()
     assert [path.name for path in exported.parent.iterdir()] == ["new"]  # no draft is left
+
+
+def test_sigterm_at_any_moment_leaves_nothing_hidden(runs, tmp_path):
+    """Twelve at random, in export and evaluate."""
+    rng = np.random.default_rng(0)
+    for n in range(12):
+        evaluate = ("evaluate", "embedded", "arithmetic:easy:train:50", "--max-tokens", "32", "--out", f"e{n}")
+        words = ("export", runs / "full", "--out", f"x{n}") if n % 2 else evaluate
+        command = Command(*words, cwd=tmp_path, prepare=untraced)
+        command.wait_for(lambda n=n: any(tmp_path.glob(f".x{n}.*")) or any(tmp_path.glob(f"e{n}/.lock")))
+        time.sleep(rng.random() / 20)
+        command.signal(signal.SIGTERM)
+        assert command.finish().returncode in (0, 130)
+    assert list(tmp_path.rglob(".*")) == []
 
 
 def logits(model):

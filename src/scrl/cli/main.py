@@ -1,6 +1,6 @@
 """The `scrl` command: parse, call, print.
 
-Exit codes: 0 success, 2 bad input or usage, 3 a run that the guard stopped, 130 after Ctrl-C, 1 any other failure.
+Exit codes: 0 success, 2 bad input or usage, 3 a run that the guard stopped, 130 Ctrl-C or SIGTERM, 1 any other failure.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from scrl import __version__
 from scrl.cli.settings import HELP
 from scrl.cli.terminal import make_rich_printable
 from scrl.errors import CollapseError, InputError, ScrlError, is_panic
+from scrl.training.interrupts import stop_on_sigterm
 
 app = App(
     name="scrl",
@@ -46,12 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     make_rich_printable()
     errors = Console(stderr=True, soft_wrap=True)
     try:
-        app(
-            sys.argv[1:] if arguments is None else arguments,
-            exit_on_error=False,
-            print_error=False,
-            result_action="return_value",
-        )
+        with stop_on_sigterm(lambda: None):
+            app(
+                sys.argv[1:] if arguments is None else arguments,
+                exit_on_error=False,
+                print_error=False,
+                result_action="return_value",
+            )
     except MissingArgumentError as error:
         errors.print(Text(f"error: {_lacking(error)}"))
         return 2

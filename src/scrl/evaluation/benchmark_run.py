@@ -30,6 +30,7 @@ from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold import BOX_READERS, gold_problem
 from scrl.evaluation.lm_eval import results_json
 from scrl.evaluation.settings import STARTED_WITH, MeasurementSettings, file_name
+from scrl.files.checkpoint_file import own_sum
 from scrl.files.jsonl import parse_object
 from scrl.files.whole_files import only_writer, write_whole
 from scrl.policy.model import LanguageModel, load_model
@@ -166,7 +167,8 @@ def _sample_missing(
             for number, sample in enumerate(sampled.samples_G)
         ]
         with path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
+            for line in lines:
+                file.write(json.dumps(line | {"sum": own_sum(line)}, ensure_ascii=False, allow_nan=False) + "\n")
         listener.progress(benchmark.name, first + len(questions), total)
 
 
@@ -190,7 +192,10 @@ def _read_rollouts(questions: tuple[Question, ...], samples: int, path: Path) ->
     with path.open("rb") as file:
         lines = enumerate(file, start=1)
         for question in questions:
-            rollouts_G = [_parse_rollout(path, number, raw, question) for number, raw in islice(lines, samples)]
+            rollouts_G = [
+                _parse_rollout(path, number, raw, question, sample)
+                for sample, (number, raw) in enumerate(islice(lines, samples))
+            ]
             completions = tuple(
                 Completion(rollout["completion"], rollout["entropy"], is_cut=not rollout["finished"])
                 for rollout in rollouts_G
@@ -199,14 +204,16 @@ def _read_rollouts(questions: tuple[Question, ...], samples: int, path: Path) ->
             yield AnsweredQuestion(question, Group(completions, question.id), *columns)
 
 
-def _parse_rollout(path: Path, number: int, raw: bytes, question: Question) -> dict[str, Any]:
-    """One line, which must belong to this question."""
+def _parse_rollout(path: Path, number: int, raw: bytes, question: Question, sample: int) -> dict[str, Any]:
+    """One line, which must be as it was written, and belong to this question."""
     try:
         rollout = parse_object(raw, path, number)
         id_, text = rollout["question_id"], rollout["question"]
         if not all(type(rollout[name]) is kind for name, kind in _FIELD_TYPES.items()):
             raise TypeError
-    except (DataError, KeyError, TypeError) as error:
+        if rollout.pop("sum") != own_sum(rollout) or rollout["sample"] != sample:
+            raise TypeError
+    except (DataError, KeyError, TypeError, RecursionError) as error:
         raise DataError(path, "is not what an evaluation wrote; delete the file to draw it anew", number) from error
     if (id_, text) != (question.id, question.text):
         reason = f"has a completion of {id_!r}, {text!r}; asked now is {question.id!r}, {question.text!r}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def file_sum(path: Path, length: int | None = None) -> str:
 def write_sums(folder: Path, step: int) -> None:
     """Write the checksums of a checkpoint of this step."""
     content: dict[str, Any] = {"hash": HASH, "step": step, "files": _sums(folder)}
-    text = json.dumps(content | {"sum": _own_sum(content)}, indent=1)
+    text = json.dumps(content | {"sum": own_sum(content)}, indent=1)
     (folder / NAME).write_text(text + "\n", encoding="utf-8")
 
 
@@ -73,7 +74,7 @@ def read_checkpoint_file(folder: Path) -> dict[str, Any] | None:
     match content := read_object(path):
         case {"sum": str(own), "step": int(step), "files": dict(files)}:
             del content["sum"]
-            if own == _own_sum(content) and step >= 0 and all(isinstance(each, str) for each in files.values()):
+            if own == own_sum(content) and step >= 0 and all(isinstance(each, str) for each in files.values()):
                 return content
     raise InputError(f"{path}: is damaged: it is not what was written; restore it, or start the run anew")
 
@@ -83,5 +84,6 @@ def _sums(folder: Path) -> dict[str, str]:
     return {name: file_sum(path) for path in files if (name := path.relative_to(folder).as_posix()) not in UNCHECKED}
 
 
-def _own_sum(content: dict[str, Any]) -> str:
+def own_sum(content: Mapping[str, Any]) -> str:
+    """The checksum of an object, to be kept in it."""
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
