@@ -7,6 +7,7 @@ from listeners import Listener
 from runs import small
 
 from scrl.errors import InputError, TrainingError
+from scrl.files.checkpoint_file import write_sums
 from scrl.files.run_state import Standing
 from scrl.training.loop import resume
 from scrl.training.model_card import model_card
@@ -53,11 +54,14 @@ def test_a_saved_checkpoint_replaces_the_one_before_and_leaves_nothing_else(fold
     ({".last.old": "old", ".last.draft": "half"}, {"last": "old"}),
     ({".last.old": "older", ".last.whole": "new", ".last.draft": "half"}, {"last": "new"}),
     ({"last": "l", "best": "b", ".best.whole": "better"}, {"last": "l", "best": "better"}),
+    ({"last": "old", ".last.whole": "half"}, {"last": "old"}), ({".last.old": "old", ".last.whole": "half"}, {"last": "old"}),
 ])  # fmt: skip
 def test_whatever_a_kill_left_becomes_whole_checkpoints(folder, left, recovered):
     for name, content in left.items():
         (folder.path / "checkpoints" / name).mkdir()
         (folder.path / "checkpoints" / name / "weights").write_text(content)
+        if content != "half":
+            write_sums(folder.path / "checkpoints" / name, 1)
     folder.recover()
     assert checkpoints(folder) == recovered
     folder.recover()  # and once more changes nothing
