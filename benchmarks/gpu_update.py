@@ -156,7 +156,7 @@ class LigerPolicy(Policy):
             batch.positive_part_R + batch.negative_part_R, old_per_token_logps=batch.old_logprobs_RT,
         )  # fmt: skip
         loss = loss * len(mask_RT) / self.num_rows  # from a mean over the rows of a pass to one over all
-        return loss, Sums(loss=loss.detach(), clipped=0, trained=0, tokens=len(batch.targets_n), kl=0)
+        return loss, Sums(loss=loss.detach(), clipped=0, tokens=len(batch.targets_n), kl=0)
 
 
 SCORES: dict[str, Any] = {

@@ -29,7 +29,7 @@ MEGABYTE = 1 << 20
 
 def spellings() -> list[str]:
     """Both sides of every pair."""
-    texts = [(PAIRS / name).read_text("utf-8") for name in ("pairs.tsv", "blind_pairs.tsv", "second_pairs.tsv")]
+    texts = [path.read_text("utf-8") for path in sorted(PAIRS.glob("*pairs.tsv"))]
     lines = [line for text in texts for line in text.splitlines()]
     return [side for line in lines for side in line.split("\t")[-2:]]
 

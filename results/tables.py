@@ -1,4 +1,4 @@
-"""The tables of docs/results.md and README.md, and docs/evidence.svg, made of the small files beside this one.
+"""The tables of docs/results.md and of both README.md, and docs/evidence.svg, made of the small files beside this one.
 
     python results/tables.py
 
@@ -30,7 +30,7 @@ from scrl.reporting.tables import Cell, Table, as_markdown
 
 RESULTS = Path(__file__).parent
 DOCS = RESULTS.parent / "docs"
-PAGES = (DOCS / "results.md", RESULTS / "README.md")
+PAGES = (RESULTS.parent / "README.md", DOCS / "results.md", RESULTS / "README.md")
 START = "start"
 """The arm that is not trained; its evaluations, and those of a run before its first step, are the start's."""
 WINDOW = 10
@@ -63,14 +63,14 @@ STUDIES = (
     Study(
         "amc-1.5b",
         (
-            Questions("stream", "AMC, trained on without answers", "maj@16"),
+            Questions("stream", "AMC, trained on", "maj@16"),
             Questions("math500", "MATH-500, never seen", "maj@4"),
         ),
     ),
     Study(
         "gsm8k-0.5b",
         (
-            Questions("stream", "GSM8K 1–256, trained on without answers", "maj@16"),
+            Questions("stream", "GSM8K 1–256, trained on", "maj@16"),
             Questions("held-out", "GSM8K 257–512, never seen", "maj@16"),
         ),
     ),
@@ -226,8 +226,8 @@ def _differences(runs: Sequence[Kept], study: Study) -> Table:
         for name, words, _ in study.sets:
             found = difference(runs, one, other, name, "pass@1")
             if found is not None:
-                interval = f"{found.low:+.1f} to {found.high:+.1f}"
-                over_seeds = "{:+.1f} to {:+.1f}".format(*found.over_seeds) if found.over_seeds else "one seed"
+                interval = f"[{found.low:+.1f}, {found.high:+.1f}]"
+                over_seeds = "[{:+.1f}, {:+.1f}]".format(*found.over_seeds) if found.over_seeds else "one seed"
                 each = ", ".join(f"{value:+.1f}" for value in found.seeds)
                 rows.append((f"{one} − {other}", words, f"{found.mean:+.1f}", interval, over_seeds, each))
     first = ("difference in pass@1, points", "questions", "mean")
@@ -274,6 +274,21 @@ def _questions(runs: Sequence[Kept], study: Study) -> Table:
     return Table(("trained questions, by their majority, each seed", *TRANSITIONS), tuple(rows))
 
 
+def front() -> str:
+    """The table of README.md: the start model and its vote, and every method of the published studies."""
+    rows: list[tuple[Cell, ...]] = []
+    by_study = {study: read_kept(RESULTS / study.folder) for study in STUDIES}
+    for arm in (START, *STUDIES[0].arms):
+        cells: list[Cell] = []
+        for study, runs in by_study.items():
+            for name, _, vote in study.sets:
+                single, votes = mean_of(runs, arm, name, "pass@1"), mean_of(runs, arm, name, vote)
+                cells.append(f"{single.mean:.1f}, {votes.mean:.1f}" if single and votes else None)
+        rows.append((arm, *cells))
+    heads = [f"{words}: pass@1, {vote}" for study in STUDIES for _, words, vote in study.sets]
+    return as_markdown(Table(("in %", *heads), tuple(rows))).rstrip()
+
+
 def exploration() -> str:
     """All runs that looked for what to try on fresh questions: what was set, and what came out."""
     rows: list[tuple[Cell, ...]] = []
@@ -305,12 +320,16 @@ def _arm_and_seed(config: Path) -> tuple[str, int]:
 def with_tables(page: str) -> str:
     """The page with what the files say between its marks: tables of studies, or all runs that explored."""
     for name in re.findall(r"<!-- evidence (\S+) -->", page):
-        table = exploration() if name == EXPLORED else study_markdown(next(s for s in STUDIES if s.folder == name))
+        table = OTHER_TABLES[name]() if name in OTHER_TABLES else study_markdown(_STUDY[name])
         mark = f"<!-- evidence {name} -->\n"
         before, rest = page.split(mark)
         _, after = rest.split("\n<!-- end -->", 1)
         page = f"{before}{mark}{table}\n<!-- end -->{after}"
     return page
+
+
+_STUDY = {study.folder: study for study in STUDIES}
+OTHER_TABLES = {EXPLORED: exploration, "front": front}
 
 
 # The picture

@@ -184,6 +184,12 @@ def test_numbers_lists_mappings_and_null_are_read():
     assert small("lora.rank=2", "lora=false").lora is None
 
 
+def test_a_setting_given_twice_is_refused_with_both_lines(tmp_path):
+    (tmp_path / "run.yaml").write_text("model: embedded\nsteps: 3\nquestions: arithmetic\nsteps: 4\n")
+    with pytest.raises(DataError, match=r"run\.yaml:4: .*'steps' is on line 2"):
+        read_config(tmp_path / "run.yaml")
+
+
 def test_a_benchmark_brings_its_reader():
     values = {"model": "embedded", "questions": "gpqa"}
     assert build_config(values).reader == "choice"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scrl.sampling.gpu import reference_ops
+from scrl.sampling.gpu import decode_step
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.settings import SamplingSettings
 
@@ -74,18 +74,8 @@ def test_the_gpu_sampler(on_cpu, is_adapted):
     samples_BG = LocalSampler(model, file.Silent(), max_rows=4).sample(prompts_B, FEW, num_samples=2, **file.HOW)
     assert [len(tokens_G) for tokens_G in file.tokens_of(samples_BG)] == [2, 2]
     assert max(float(each.max()) for each in file.differences(model, prompts_B, samples_BG)) < 1e-3
-    drawn = file.drawn_by(reference_ops, torch.tensor([[0.0, 50.0], [50.0, 0.0]]), FEW)
+    drawn = file.drawn_by(decode_step, torch.tensor([[0.0, 50.0], [50.0, 0.0]]), FEW)
     assert drawn.tokens_CT[:2, 0].tolist() == [1, 0]
-
-
-def test_vllm(on_cpu, tmp_path):
-    file = on_cpu("test_vllm")
-    model, tokenizer = file.random_model(tmp_path)
-    model.float()
-    samples_BG = file.drawn(LocalSampler(model, tokenizer, max_rows=4), FEW, num_samples=2)
-    drawn = torch.cat([torch.from_numpy(sample.logprobs_T) for sample in sum(samples_BG, ())])
-    assert file.score(model, samples_BG) == pytest.approx(drawn.numpy(), abs=1e-4)
-    assert (tmp_path / "config.json").exists()
 
 
 # Benchmarks of the GPU in a tiny shape on a CPU

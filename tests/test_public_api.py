@@ -1,9 +1,11 @@
 """The public names: their signatures are pinned, and each does from Python what its command does."""
 
+import importlib
 import importlib.util
 import inspect
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from safetensors.torch import load_file
 
 import scrl
 from scrl.config import read_config
+from scrl.credit.methods import METHODS, where_found
 from scrl.engines.choice import Engine
 from scrl.policy.model_paths import model_folder
 from scrl.training.run_folder import RunFolder
@@ -32,7 +35,7 @@ SIGNATURES = {
     "sample": "(model, questions, num_samples=16, *, seed=0, **settings)",
     "sweep": "(rollouts, method='scrl', *, preset='paper', reader='boxed', significant_digits=None, seed=0, **values)",
     "train": "(config=None, questions=None, *, out=None, listener=None, **settings)",
-    "Completion": "(text='', entropy=None, answer=<Unread.UNREAD: 'unread'>, facts=mappingproxy({}))",
+    "Completion": "(text='', entropy=None, answer=<Unread.UNREAD: 'unread'>, facts=mappingproxy({}), is_cut=False)",
     "Elsewhere": "(num_questions, shares=<factory>, stock=())",
     "Evidence": "(group, classes, tally, truth=None, reference_share=None, elsewhere=None, kept_label=None, seed=0)",
     "Group": "(completions, question_id='', step=0)",
@@ -88,6 +91,8 @@ def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tm
         scrl.train(SMALL, str(tmp_path / "gone.txt"), out=tmp_path / "bad")
     with pytest.raises(scrl.ConfigError, match="stepz"):
         scrl.train(SMALL | {"stepz": 3}, TEXTS, out=tmp_path / "bad")
+    with pytest.raises(scrl.InputError, match=r"^questions\[1\]: field"):  # no file of theirs
+        scrl.train(SMALL, ["Compute 1+1.", "What is \frac{1}{2}?"], out=tmp_path / "bad")
     with pytest.raises(scrl.InputError, match="tokenizer"):
         scrl.train(SMALL, ["Čo je 1+1?"], out=tmp_path / "bad")  # refused after the folder was made
     assert not (tmp_path / "bad").exists()
@@ -96,6 +101,17 @@ def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tm
         scrl.train(tmp_path / "bare.yaml", TEXTS, out=tmp_path / "bad")  # questions are not missing
     with pytest.raises(scrl.ConfigError, match=r"max_token"):
         scrl.sample("embedded", TEXTS, 2, max_token=40)
+
+
+def test_a_method_as_an_object_is_found_again_or_says_how(tmp_path, monkeypatch):
+    code = "from dataclasses import replace\nfrom scrl.credit.methods.ttrl import TTRL\nM = replace(TTRL, name='m')\n"
+    (tmp_path / "mine_here.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = importlib.import_module("mine_here").M
+    assert where_found(mine) == "mine_here:M"
+    assert where_found(METHODS["ttrl"]) == "ttrl"
+    with pytest.raises(scrl.ConfigError, match="method='my_methods:MINE'"):
+        scrl.train(SMALL, TEXTS, out=tmp_path / "bad", method=replace(mine, name="nowhere"))
 
 
 def test_a_run_on_questions_from_memory_is_resumed_from_any_folder(tmp_path, monkeypatch, no_report):

@@ -2,7 +2,6 @@
 
 import json
 import re
-from statistics import fmean
 
 import keep
 import numpy as np
@@ -21,23 +20,11 @@ DOCS = RESULTS.parent / "docs"
 # What is published
 
 
-@pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_pages_show_the_tables_of_the_files(page):
     text = page.read_text(encoding="utf-8")
     assert "<!-- evidence" in text
     assert tables.with_tables(text) == text
-
-
-def test_the_first_page_shows_the_figures_of_the_files():
-    study, lines = STUDIES[0], (DOCS.parent / "README.md").read_text(encoding="utf-8").splitlines()
-    runs = tables.read_kept(RESULTS / study.folder)
-    for arm in study.arms:
-        (row,) = (line for line in lines if line.lower().startswith((f"| {arm} |", f"| {arm}: ")))
-        trained, other = (mean_of(runs, arm, each.name, "pass@1") for each in study.sets)
-        stock = [tables.stock_at_end(run) for run in runs if run.arm == arm]
-        assert f"| {trained.mean:.1f} [{trained.low:.1f}, {trained.high:.1f}] |" in row
-        assert f"| {other.mean:.1f} ({', '.join(f'{value:.1f}' for value in other.seeds)}) |" in row
-        assert f"| {fmean(stock):.0f} % ({', '.join(f'{value:.0f}' for value in stock)}) |" in row
 
 
 def test_the_picture_is_that_of_the_files(tmp_path):

@@ -201,15 +201,6 @@ def test_advantages_that_do_not_fit_the_completions_trained_on_are_refused(posit
         scrl.assign_credit(scrl.Group.from_answers(["1", "2", "2"]), method, num_trained=2)
 
 
-@pytest.mark.parametrize(
-    "weights", [[1.0] * 2, [1.0] * 4, 1.0, [1.0, -1.0, 1.0], [1.0, float("nan"), 1.0], [[1.0, 1.0, 1.0]]]
-)
-def test_token_weights_that_do_not_fit_the_tokens_are_refused(weights):
-    rule = credit_rule(plain(weigh_tokens=lambda entropies_T, settings: np.array(weights)))
-    with pytest.raises(ConfigError, match=r"'mine'.*`weigh_tokens`"):
-        rule.token_weights([np.zeros(3)])
-
-
 def test_a_plan_with_another_number_of_leaves_than_completions_is_refused(monkeypatch):
     monkeypatch.setitem(scrl.METHODS, "mine", plain(plan=lambda number, settings: Tree(number - 1, 1, 1)))
     given = {"model": "embedded", "questions": "arithmetic:easy", "method": "mine", "completions": 8, "trained": 4}

@@ -7,25 +7,25 @@
     result = scrl.train({"model": "my-model", "steps": 50}, questions=["What is 2 + 2?", "What is 3 · 4?"])
     result.checkpoint, result.metrics
 
-Importing this package loads neither torch nor transformers nor a plotting library.
+Importing this package loads nothing; its names are imported when they are used.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from scrl.answers.classes import Classes, classify, same_answer
-from scrl.answers.forms import Explanation, explain_answer
-from scrl.answers.readers import get_reader
-from scrl.api import TrainingResult, audit, evaluate, label, resume, sample, sweep, train
-from scrl.credit.method import Evidence, Method
-from scrl.credit.methods import METHODS
-from scrl.credit.rule import PRESETS, CreditRule, assign_credit, credit_rule
-from scrl.errors import ConfigError, DataError, InputError, ReaderError, ScrlError
-from scrl.records import Completion, Credit, Elsewhere, Group, Labels, Question, Tally
-
 if TYPE_CHECKING:
+    from scrl.answers.classes import Classes, classify, same_answer
+    from scrl.answers.forms import Explanation, explain_answer
+    from scrl.answers.readers import get_reader
+    from scrl.api import TrainingResult, audit, evaluate, label, resume, sample, sweep, train
     from scrl.config import RunConfig
+    from scrl.credit.method import Evidence, Method
+    from scrl.credit.methods import METHODS
+    from scrl.credit.rule import PRESETS, CreditRule, assign_credit, credit_rule
+    from scrl.errors import ConfigError, DataError, InputError, ReaderError, ScrlError
+    from scrl.records import Completion, Credit, Elsewhere, Group, Labels, Question, Tally
 
 __version__ = "0.2.0"
 
@@ -37,9 +37,27 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name == "RunConfig":  # importing it loads torch
-        from scrl.config import RunConfig
+_PLACES = {
+    "scrl.answers.classes": "Classes classify same_answer",
+    "scrl.answers.forms": "Explanation explain_answer",
+    "scrl.answers.readers": "get_reader",
+    "scrl.api": "TrainingResult audit evaluate label resume sample sweep train",
+    "scrl.config": "RunConfig",
+    "scrl.credit.method": "Evidence Method",
+    "scrl.credit.methods": "METHODS",
+    "scrl.credit.rule": "PRESETS CreditRule assign_credit credit_rule",
+    "scrl.errors": "ConfigError DataError InputError ReaderError ScrlError",
+    "scrl.records": "Completion Credit Elsewhere Group Labels Question Tally",
+}
+"""Where the names come from: imported when they are asked for, so that `import scrl` takes no time."""
 
-        return RunConfig
-    raise AttributeError(f"module 'scrl' has no attribute {name!r}")
+
+def __getattr__(name: str) -> Any:
+    place = next((place for place, names in _PLACES.items() if name in names.split()), None)
+    if place is None:
+        raise AttributeError(f"module 'scrl' has no attribute {name!r}")
+    return getattr(import_module(place), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrl.credit.method import Method
+from scrl.credit.methods import where_found
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.completion_files import open_completions
-from scrl.errors import ConfigError, InputError
+from scrl.errors import ConfigError, DataError, InputError
 from scrl.files.jsonl import read_json_lines
 from scrl.files.run_state import guard_stop_of
 from scrl.records import Question, Sampled
@@ -94,6 +95,8 @@ def train(
     rows = None if questions is None else [_row(question) for question in _as_questions(questions)]
     if rows is not None:
         settings["questions"] = "questions.jsonl"  # checked before a folder is made; the path follows
+    if isinstance(method := settings.get("method"), Method):
+        settings["method"] = where_found(method)
     values = read_file(Path(config)) if isinstance(config, str | Path) else config or {}
     chosen = with_settings(values, settings)
     check_engine(chosen)
@@ -106,6 +109,12 @@ def train(
         chosen = chosen.model_copy(update={"questions": str(file.resolve())})
     try:
         return TrainingResult(engine_of(chosen).train(chosen, folder, listener or Silent()).path)
+    except DataError as error:
+        about, found, rest = str(error).partition(f"{(folder / 'questions.jsonl').resolve()}:")
+        if rows is None or about or not found:
+            raise
+        line, _, reason = rest.partition(":")
+        raise InputError(f"questions[{int(line) - 1}]:{reason}" if line.isdecimal() else f"questions:{rest}") from error
     finally:
         if is_first_process() and not (folder / "config.yaml").is_file():  # refused before it began
             shutil.rmtree(folder)
@@ -192,8 +201,7 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     check_known(questions_B, [tokens_P for _, tokens_P in asked_B], tokenizer, prompt)
     for note in instruction_notes(prompt, tokenizer):
         Silent().note(note)
-    longest = max((len(tokens_P) for _, tokens_P in asked_B), default=0)
-    sampler = open_sampler(language_model, compute, max_length=longest + sampling.max_tokens, seed=seed)
+    sampler = open_sampler(language_model, compute)
     return sample_groups(sampler, asked_B, sampling, num_samples, seed=seed, step=0)
 
 

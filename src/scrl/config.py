@@ -72,7 +72,9 @@ class RunConfig(Settings):
     """Everything that decides what a run does."""
 
     model: ModelName = Field(description="A model folder, a hub id, `embedded` or `embedded-hasty`.")
-    questions: str = Field(description="A file (.txt .jsonl .json .csv .tsv .parquet), a hub id, or arithmetic:LEVEL.")
+    questions: str = Field(
+        description="A file (.txt .md .jsonl .json .csv .tsv .parquet), a hub id, or arithmetic:LEVEL."
+    )
     question_column: QuestionColumn = None
     gold_column: GoldColumn = None
     id_column: IdColumn = None

@@ -41,7 +41,6 @@ STEP_METRICS = {
     "tokens_saved": "tokens that the questions left out, which teach nothing, would have taken beside these",
     "votes_drawn": "votes that decide labels, drawn before the step (label_votes)",
     "tokens_votes": "tokens of these votes",
-    "sampler_drift": "mean |difference| of a token's log-probability between vLLM and the policy",
     "seconds_votes": "seconds spent on votes that decide labels",
     "seconds_rollout": "seconds spent sampling",
     "seconds_credit": "seconds spent on answers, labels, rewards",

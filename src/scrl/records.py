@@ -46,7 +46,6 @@ class Question:
 
 FACTS: dict[str, str] = {
     "length": "T: tokens of the completion",
-    "certainty": "mean over tokens of logsumexp(z) − mean(z), z = logits / T: KL(uniform ‖ π) + log V",
     "margin_std": "standard deviation over tokens of π(likeliest) − π(second likeliest)",
     "decisiveness": "mean over tokens of π(likeliest) − π(second likeliest), weighted by the entropy",
 }
@@ -133,8 +132,6 @@ class Sample:
     """Whether it ended by itself; False if it was cut at the most tokens allowed."""
     margins_T: Floats | None = None
     """π(likeliest) − π(second likeliest), if a method asked for it."""
-    certainties_T: Floats | None = None
-    """logsumexp(z) − mean(z), z = logits / T, if a method asked for it."""
     num_drawn: int | None = None
     """Tokens drawn for this completion alone, if it shares its beginning with another; None: all of them."""
 
@@ -144,8 +141,6 @@ class Sample:
         facts = {"length": float(len(self.tokens_T))}
         if not len(self.tokens_T):
             return facts
-        if self.certainties_T is not None:
-            facts["certainty"] = float(self.certainties_T.mean())
         if self.margins_T is not None:
             total, length = self.entropies_T.sum(), len(self.tokens_T)
             weights_T = self.entropies_T / total if total else np.full(length, 1 / length)
@@ -291,5 +286,3 @@ class Credit:
     """The stock answers of the other questions; none while too few of them have been seen."""
     split_advantages: tuple[Floats, Floats] | None = None
     """P_i ≥ 0 and Q_i ≤ 0 with Â = P + Q, if a method gives a completion both; None: split by the sign of Â."""
-    token_weights_G: tuple[Floats, ...] | None = None
-    """The weight of each token of each completion in the loss; None: all the same."""

@@ -29,7 +29,6 @@ SAMPLING_NAMES = REQUEST_NAMES | {
     "dtype": "compute.dtype",
     "sampler": "compute.sampler",
     "sampler_rows": "compute.sampler_rows",
-    "vllm_memory": "compute.vllm_memory",
 }
 RUN_NAMES = SAMPLING_NAMES | {"learning_rate": "optimizer.learning_rate"}
 EVALUATION_NAMES = SAMPLING_NAMES | {"completions": "samples", "questions": "benchmarks", "k": "ks"}
@@ -44,7 +43,6 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
         "warmup_ratio": "optimizer.warmup", "lr_scheduler_type": "optimizer.schedule",
         "save_steps": "checkpoint_every", "eval_steps": "evaluation.every", "report_to": "trackers",
         "use_peft": "lora", "lora_r": "lora.rank",
-        "vllm_gpu_memory_utilization": "vllm_memory",
     },
     "transformers": {
         "max_new_tokens": "max_tokens", "num_return_sequences": "completions", "torch_dtype": "dtype",
@@ -56,7 +54,7 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
         "max_response_length": "max_tokens", "total_training_steps": "steps", "kl_loss_coef": "loss.kl_weight",
         "kl_coef": "loss.kl_weight", "entropy_coeff": "loss.entropy_bonus", "clip_ratio": "loss.clip_low",
         "clip_ratio_low": "loss.clip_low", "clip_ratio_high": "loss.clip_high",
-        "gpu_memory_utilization": "vllm_memory", "default_local_dir": "out", "save_freq": "checkpoint_every",
+        "default_local_dir": "out", "save_freq": "checkpoint_every",
         "test_freq": "evaluation.every", "n_gpus_per_node": "gpus", "nnodes": "nodes",
     },
     "TTRL": {"n_votes_per_prompt": "completions", "n_samples_per_prompt": "trained"},

@@ -1,9 +1,13 @@
 r"""Completion text → answer."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scrl.answers.classes import same_answer
 from scrl.answers.readers import READERS, get_reader, read_boxed, read_choice, read_last_number, read_number
 from scrl.errors import ConfigError, ReaderError
 
@@ -46,6 +50,9 @@ from scrl.errors import ConfigError, ReaderError
         (r"(a) $\boxed{4}$. As seen above, (b) $\boxed{9}$", "(a) 4, (b) 9"),
         (r"(i) $x = \boxed{4}$, thus (ii) \(\boxed{-1}\).", "(i) 4, (ii) -1"),
         (r"(a) \boxed{4} so far (a) \boxed{6}", "6"),
+        ("(a) So\n$$x = \\boxed{4}$$\n**Part (b)** It is $\\boxed{9}$.", "(a) 4, (b) 9"),
+        ("(a) So \\boxed{4}.\n(b) It is \\boxed{9}.\nHence \\boxed{(4, 9)}", "(4, 9)"),
+        ("<think>(c) \\boxed{1}</think>(a) \\boxed{4} (b) \\boxed{9}", "(a) 4, (b) 9"),
         (r"<think>so \boxed{3}</think> Hence \boxed{4}", "4"),
         (r"<think>so \boxed{3}</think> That is it.", "3"),
         (r"<think>so \boxed{3} but wait", None),  # cut
@@ -134,6 +141,15 @@ def test_the_last_number_is_read_on_request(text, answer):
 )  # fmt: skip
 def test_a_choice_is_read_as_a_capital_letter(text, answer):
     assert read_choice(text) == answer
+
+
+READS = [json.loads(line) for line in (Path(__file__).parent / "reads.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_completions_by_somebody_who_had_not_seen_the_readers_are_read(read):
+    found, wanted = READERS[read["reader"]](read["completion"]), read["answer"]
+    assert found is wanted is None or same_answer(found or "", wanted or "")
 
 
 def test_a_regex_of_the_user_takes_the_last_match_and_its_first_group():

@@ -3,10 +3,8 @@
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 from processes import scrl
 
 from scrl.config import build_config
@@ -65,21 +63,6 @@ def test_memory_is_counted_by_its_large_parts():
     assert [summed[part] // weights for part in parts] == [2, 2, 4, 4]
     adapter = make_plan(config(limit=4, lora={"rank": 2}, loss={"kl_weight": 0.1})).memory_bytes
     assert (adapter["gradients"], adapter["optimizer"], adapter["start model"]) == (0, 0, 0)
-
-
-def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
-    shared = config(limit=4, compute={"sampler": "vllm", "vllm_memory": 0.3})
-    plan = make_plan(shared)
-    assert (plan.memory_bytes["vLLM's weights"], plan.memory_bytes["sampler's cache"]) == (4 * 757_888, 0)
-    on_top = "and activations and vLLM's cache (a share of 0.3 of the GPU) on top"
-    assert any(line.endswith(on_top) for line in plan.lines)
-    monkeypatch.setattr("scrl.planning.plan.pick_device", lambda name: torch.device("cuda"))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=10 * 2**30))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
-    on_a_gpu = make_plan(shared)
-    assert on_a_gpu.machine == "NVIDIA H200, bfloat16"
-    assert on_a_gpu.memory_bytes["sampler's cache"] == 3 * 2**30
-    assert any("sampler's cache 3.00" in line and line.endswith("and activations on top") for line in on_a_gpu.lines)
 
 
 @pytest.mark.parametrize(("changes", "words"), [

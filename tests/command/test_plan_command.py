@@ -63,11 +63,6 @@ def test_settings_of_the_local_engine_are_counted_and_said(capsys):
     assert re.search(r"^  masters +5\.75 +5\.75\n  optimizer +11\.50 +11\.50$", lean, re.MULTILINE)
     # best, and last twice: 2 + 2 · (2 + 2 + 4) bytes
     assert re.search(r"^  and up to 55\.5 GB on disk", lean, re.MULTILINE)
-    by_vllm = page(capsys, *on_one, "--compute.sampler", "vllm", "--compute.micro-batch", "3")
-    assert "\nlocal on 1 GPU, vLLM over 1 GPU\n" in by_vllm
-    assert re.search(r"^  vLLM's weights +5\.75 +–$", by_vllm, re.MULTILINE)
-    assert re.search(r"^  sampler's cache, 0\.4 of the GPU: 256 of 256 completions +55\.60 +–$", by_vllm, re.MULTILINE)
-    assert "  activations, 9,816 tokens " in by_vllm
     narrow = page(capsys, "plan", RECIPE, "--gpu-memory", "80", "--compute.micro-batch", "18")
     # 16 W and overhead are 48.0 GiB. 2 · 3,272 tokens of 36 · 95,744 bytes are 21.0 GiB more, a full block of logits with
     # the head's gradient 4.2: 73.2. Twice as many tokens would be 94.2.

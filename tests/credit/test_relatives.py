@@ -1,4 +1,4 @@
-"""RENT, Intuitor, EMPO, DDRL, SPINE and DARE, worked out by hand."""
+"""RENT, EMPO, DDRL and DARE, worked out by hand."""
 
 from collections import Counter
 from dataclasses import replace
@@ -19,18 +19,16 @@ VOTES = st.lists(
 )
 
 
-def group_of(answers, entropies=None, certainties=None, **place):
+def group_of(answers, entropies=None, **place):
     entropies = [0.3] * len(answers) if entropies is None else entropies
-    certainties = entropies if certainties is None else certainties
     completions = tuple(
-        Completion("", h, answer, {"certainty": certainty, "length": 5.0})
-        for answer, h, certainty in zip(answers, entropies, certainties, strict=True)
+        Completion("", h, answer, {"length": 5.0}) for answer, h in zip(answers, entropies, strict=True)
     )
     return Group(completions, **{"question_id": "q"} | place)
 
 
-def credit_of(method, answers, entropies=None, certainties=None, **choices):
-    return credit_rule(method, **choices).credit(group_of(answers, entropies, certainties))
+def credit_of(method, answers, entropies=None, **choices):
+    return credit_rule(method, **choices).credit(group_of(answers, entropies))
 
 
 # --- RENT -------------------------------------------------------------------------------------------------------------
@@ -68,32 +66,12 @@ def test_rent_does_not_look_at_answers(votes, answer):
     assert one.advantages.tolist() == other.advantages.tolist()
 
 
-# --- Intuitor ---------------------------------------------------------------------------------------------------------
-
-
-def test_intuitor_rewards_self_certainty():
-    credit = credit_of("intuitor", FOUR, certainties=[1.0, 2.0, 3.0, 6.0])
-    assert credit.rewards.tolist() == [1, 2, 3, 6]
-    assert credit.labels.positive is None
-    # mean 3; σ = √((4 + 1 + 0 + 9)/4) = √3.5 = 1.87083: −2/σ = −1.06904, −0.53452, 0, 1.60357
-    assert credit.advantages == pytest.approx([-1.06904, -0.53452, 0.0, 1.60357], abs=1e-4)
-
-
-@given(st.lists(st.integers(0, 40), min_size=2, max_size=12))
-def test_the_constant_of_self_certainty_is_irrelevant(quarters):
-    """KL(uniform ‖ π) and KL + log V earn the same advantages."""
-    plain = np.array(quarters) / 4
-    answers = ["1"] * len(quarters)
-    with_constant = credit_of("intuitor", answers, certainties=plain + np.log(32_000))
-    assert with_constant.advantages == pytest.approx(credit_of("intuitor", answers, certainties=plain).advantages)
-
-
-def test_intuitor_and_the_entropy_methods_refuse_completions_without_what_they_need():
+def test_the_entropy_methods_refuse_completions_without_what_they_need():
     bare = Group.from_answers(["7", "5"], question_id="q")
-    for method, need in (("intuitor", "fact 'certainty'"), ("rent", "entropy"), ("dare", "entropy")):
+    for method, need in (("compass", "fact 'decisiveness'"), ("rent", "entropy"), ("dare", "entropy")):
         with pytest.raises(InputError, match=f"'q'.*'{method}'.*{need}.*completion 0"):
             credit_rule(method).credit(bare)
-    for method in ("empo", "ddrl", "spine"):
+    for method in ("empo", "ddrl"):
         credit_rule(method).credit(bare)
 
 
@@ -212,57 +190,6 @@ def test_ddrl_keeps_the_ends(votes, data):
     votes_of = {i: counts[answers[i]] if answers[i] is not None else 0 for i in others}
     left = [votes_of[i] for i in others - set(credit.trained)]
     assert max((votes_of[i] for i in others & set(credit.trained)), default=0) <= min(left, default=len(answers))
-
-
-# --- SPINE ------------------------------------------------------------------------------------------------------------
-
-
-def weights_of(entropies, **settings):
-    (weights_T,) = credit_rule("spine", **settings).token_weights([np.array(entropies, dtype=np.float64)])
-    return weights_T.tolist()
-
-
-def test_spine_trains_on_the_fifth_of_tokens_with_the_highest_entropy():
-    # ⌊0.2 · 10⌋ = 2 of ten: those with 0.9 and 0.8
-    assert weights_of([0.1, 0.9, 0.3, 0.0, 0.8, 0.2, 0.1, 0.0, 0.7, 0.4]) == [0, 1, 0, 0, 1, 0, 0, 0, 0, 0]
-    assert weights_of([0.5] * 14) == [1, 1] + [0] * 12  # ⌊2.8⌋ = 2; of equal ones the first
-    assert weights_of([0.1, 0.2, 0.0]) == [0, 1, 0]  # ⌊0.6⌋ = 0, but at least one
-    assert weights_of([]) == []
-    assert weights_of([0.1, 0.2], token_share=1.0) == [1, 1]
-    assert sum(weights_of([0.1] * 100, token_share=0.29)) == 29  # 0.29 · 100 = 28.999999999999996
-
-
-@given(st.lists(st.floats(0, 5), min_size=1, max_size=60), st.floats(0.01, 1))
-def test_no_token_left_out_is_more_uncertain_than_one_taken(entropies, share):
-    weights = np.array(weights_of(entropies, token_share=share)).astype(bool)
-    assert weights.sum() == max(1, int(share * len(entropies) + 1e-12))
-    if not weights.all():
-        assert np.array(entropies)[weights].min() >= np.array(entropies)[~weights].max()
-
-
-def test_spines_reward_is_that_of_ttrl():
-    spine, ttrl = credit_of("spine", EIGHT), credit_of("ttrl", EIGHT)
-    assert spine.labels == ttrl.labels
-    assert spine.advantages.tolist() == ttrl.advantages.tolist()
-
-
-@pytest.mark.parametrize(
-    ("answers", "settings", "rewards"),
-    [
-        ("77775", {}, [1, 1, 1, 1, 0]),  # a 7 sees 3 : 1, the 5 sees 4 : 0
-        ("7755", {}, [0, 0, 0, 0]),  # a 7 sees 1 : 2, a 5 sees 1 : 2
-        ("77755", {}, [0, 0, 0, 0, 0]),  # a 7 sees 2 : 2, and the smallest key is 5
-        ("77755", {"ties": "first-seen"}, [1, 1, 1, 0, 0]),
-        ("7", {}, [0]),  # nobody else
-        ("75", {}, [0, 0]),
-        ("77", {}, [1, 1]),
-        ("77__", {}, [1, 1, 0, 0]),
-        ("__", {}, [0, 0]),
-    ],
-)
-def test_spine_can_leave_a_completion_out_of_its_own_label(answers, settings, rewards):
-    listed = [None if answer == "_" else answer for answer in answers]
-    assert credit_of("spine", listed, leave_one_out=True, **settings).rewards.tolist() == rewards
 
 
 # --- DARE -------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,39 @@ def notes_of(path, **options):
 # Formats
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1. What is 1 + 1?\n2. What is 2 + 2?\n", "numbers or bullets"),
+        ("- What is 1 + 1?\n* What is 2 + 2?\n", "numbers or bullets"),
+        ("Q1: What is 1 + 1?\nQ2: What is 2 + 2?\n", "numbers or bullets"),
+        ("# Sums\n\nWhat is 1 + 1?\nWhat is 2 + 2?\n", "1 headings"),
+    ],
+)
+def test_lists_lose_their_marks_and_headings_are_no_questions(tmp_path, text, said):
+    (tmp_path / "amc.md").write_text(text)
+    loaded = load_questions(tmp_path / "amc.md")
+    assert [question.text for question in loaded.questions] == [question.text for question in TWO]
+    assert said in " ".join(loaded.notes)
+
+
+def test_numbers_that_are_no_marks_of_a_list_stay(tmp_path):
+    (tmp_path / "amc.txt").write_text("3 - 1 is what?\n-5 + 2 is what?\n2. What?\n")
+    texts = [question.text for question in load_questions(tmp_path / "amc.txt").questions]
+    assert texts == ["3 - 1 is what?", "-5 + 2 is what?", "2. What?"]
+
+
+def test_conversations_of_sharegpt_are_chats(tmp_path):
+    turns = [
+        {"from": "system", "value": "Be brief."},
+        {"from": "human", "value": "1 + 1?"},
+        {"from": "gpt", "value": "2"},
+    ]
+    (tmp_path / "a.jsonl").write_text(jsonl({"conversations": turns}))
+    (question,) = load_questions(tmp_path / "a.jsonl").questions
+    assert (question.text, question.system) == ("1 + 1?", "Be brief.")
+
+
 @pytest.mark.parametrize(("name", "content"), [
     ("amc.jsonl", jsonl(*ROWS)),
     ("amc.JSONL", jsonl(*ROWS)),

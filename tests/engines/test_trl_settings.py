@@ -63,11 +63,11 @@ TRANSLATED = {
 """A change of each → TRL's setting; the defaults are 100 steps of 8 questions, an update each."""
 REFUSED = (
     "sampling.stop=[x]", "sampling.temperature=0", "loss.entropy_bonus=0.1",
-    "loss.dual_clip=1.1", "compute.device=cuda:1", "compute.sampler=vllm", "optimizer.state=bfloat16",
+    "loss.dual_clip=1.1", "compute.device=cuda:1", "compute.sampler=my:SAMPLER", "optimizer.state=bfloat16",
     "evaluation.temperature=0.6",
 )  # fmt: skip
 NEVER_ALONE = {
-    "loss.kl", "compute.vllm_memory", "nodes", "gpus", "probe",
+    "loss.kl", "nodes", "gpus", "probe",
 }  # fmt: skip
 """Without effect unless another setting is on, which is then refused or translated; nodes and gpus are verl's. There
 is no probe before a run of TRL, as the plan says."""
@@ -94,8 +94,7 @@ def test_no_setting_is_passed_over():
 
 
 @pytest.mark.parametrize(
-    "method",
-    [name for name, method in METHODS.items() if method.weigh_tokens or method.advantage or method.plan] + ["intuitor"],
+    "method", [name for name, method in METHODS.items() if method.advantage or method.plan] + ["compass"]
 )
 def test_methods_that_trl_cannot_express_are_refused(method):
     with pytest.raises(ConfigError, match="method"):

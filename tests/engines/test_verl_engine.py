@@ -96,7 +96,7 @@ def local_credit(folder, config, entropies, texts=TEXTS, *, step=1, last_votes=N
 
 METHODS = [
     {"method": "scrl"}, {"method": "scrl", "preset": "official", "loss": {"mean": "token", "kl_weight": 0.0}},
-    {"method": "ttrl"}, {"method": "scrl", "loss_variant": "dr-grpo"}, {"method": "spine"}, {"method": "ddrl"},
+    {"method": "ttrl"}, {"method": "scrl", "loss_variant": "dr-grpo"}, {"method": "ddrl"},
     {"method": "contrast"},
 ]  # fmt: skip
 
@@ -117,8 +117,7 @@ def test_the_update_is_given_the_credit_of_the_local_engine(queue, model, change
     for n, credit in enumerate(credit_B):
         for row in credit.trained:
             key, length = f"s1u{n}_{row}_0", len(sampled_B[n].samples_G[row].tokens_T)
-            weights_T = np.ones(length) if credit.token_weights_G is None else credit.token_weights_G[row]
-            expected_T = credit.advantages[row] * weights_T * length / weights_T.sum()
+            expected_T = np.full(length, credit.advantages[row])
             np.testing.assert_allclose(seen["advantages"][key], expected_T, atol=1e-6, rtol=1e-6)
             assert seen["scores"][key] == pytest.approx(credit.rewards[row], abs=1e-6)
     assert trainer.labels == {f"q{n}": credit.labels.positive for n, credit in enumerate(credit_B)}
@@ -293,17 +292,3 @@ def test_the_command_of_a_dry_run_is_read_by_stock_verl(tmp_path):
     assert len(table) == 6
     assert table[0]["prompt"][0]["role"] == "user"
     assert table[0]["extra_info"] == {"index": 0, "question_id": table[0]["extra_info"]["question_id"]}
-
-
-def test_a_completion_whose_tokens_all_weigh_nothing_has_advantage_zero():
-    import torch
-
-    from scrl.engines.verl.trainer import token_advantages
-
-    credit, mask_T = (
-        SimpleNamespace(advantages=np.array([2.0]), token_weights_G=(np.zeros(2),)),
-        torch.tensor([1, 1, 0]),
-    )
-    assert token_advantages(credit, 0, mask_T).tolist() == [0, 0, 0]
-    weighed = SimpleNamespace(advantages=np.array([2.0]), token_weights_G=(np.array([1.0, 3.0]),))
-    assert token_advantages(weighed, 0, mask_T).tolist() == [1, 3, 0]  # 2 · w · 2 / 4

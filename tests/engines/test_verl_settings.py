@@ -151,13 +151,12 @@ def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():
         ({"sampling": {"temperature": 0}}, r"sampling\.temperature"),
         ({"preset": "official"}, r"loss\.mean"),
         ({"loss": {"ratio": "completion", "dual_clip": 3.0}}, r"loss\.dual_clip"),
-        ({"compute": {"sampler": "vllm"}}, r"compute\.sampler"),
+        ({"compute": {"sampler": "my:SAMPLER"}}, r"compute\.sampler"),
         ({"compute": {"device": "cpu"}}, r"compute\.device"),
         ({"optimizer": {"state": "bfloat16"}}, r"optimizer\.state"),
         ({"trained": 6, "gpus": 4}, "4 GPUs"),
         ({"method": "etmr", "completions": 33}, "beginnings|completions"),
-        ({"method": "intuitor"}, "needs 'certainty'"),
-        ({"method": "spine", "loss": {"mean": "token"}}, "weighs tokens"),
+        ({"method": "compass"}, "needs 'decisiveness'"),
     ],
 )
 def test_what_verl_cannot_do_is_refused(changes, message):

@@ -115,7 +115,7 @@ def random_rows(lengths=(300, 17, 128, 1, 511), prompt=20):
     rng = np.random.default_rng(0)
     prompt_P = rng.integers(0, 4096, prompt)
     return [
-        TrainingRow(prompt_P, rng.integers(0, 4096, n), np.full(n, -8.3), max(a, 0.0), min(a, 0.0), np.full(n, 1 / 957))
+        TrainingRow(prompt_P, rng.integers(0, 4096, n), np.full(n, -8.3), max(a, 0.0), min(a, 0.0), 1 / 957)
         for n, a in zip(lengths, rng.standard_normal(len(lengths)), strict=True)
     ]
 
@@ -399,4 +399,4 @@ def test_an_update_of_packed_rows_is_queued_without_waiting_for_the_gpu(is_split
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert old_RT.isfinite().all()
-    assert step.read().sums.trained == sum(len(row.tokens_T) for row in rows)
+    assert step.read().sums.tokens == sum(len(row.tokens_T) for row in rows)

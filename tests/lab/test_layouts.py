@@ -79,6 +79,10 @@ def test_openai_batch_output_with_the_likeliest_tokens(tmp_path):
     batch = {"id": "batch_req_1", "custom_id": "q7", "response": {"status_code": 200, "body": body}, "error": None}
     name, rollouts = read(write_lines(tmp_path / "a.jsonl", [batch]))
     assert name == "OpenAI batch output"
+    failed = {"id": "batch_req_2", "custom_id": "q8", "response": None, "error": {"code": "batch_expired"}}
+    file = open_completions(write_lines(tmp_path / "b.jsonl", [failed, batch, failed]))
+    assert list(file.rollouts()) == [rollout._replace(line=2) for rollout in rollouts]
+    assert "failed and are left out: 2" in file.note
     assert [r.question_id for r in rollouts] == ["q7", "q7"]
     assert [r.is_finished for r in rollouts] == [True, False]
     assert rollouts[0].entropy == pytest.approx(0.75 * math.log(4) / 2 + 0.0)  # ½·1 + ½·2 bits = 1.5 bits, halved
@@ -159,8 +163,6 @@ def test_beside_a_completion_its_own_answer_and_whether_it_is_right_are_no_gold(
 @pytest.mark.parametrize(
     "row",
     [
-        {"custom_id": "a", "response": None, "error": {"code": "x"}},
-        {"custom_id": "a", "response": {"status_code": 429, "body": {}}, "error": None},
         {"completions": ["a"]},
         {"question_id": "a", "antwort": "b"},
         {"prompt": "p", "completions": ["a"], "entropies": []},

@@ -139,6 +139,13 @@ def test_the_front_is_what_nothing_beats_in_both(tmp_path):
     assert front(rows, "positive_accuracy") == [rows[4], rows[2], rows[0]]
 
 
+def test_where_others_never_count_contrast_is_tried_once(tmp_path):
+    lines = [{"question_id": f"q{q}", "answer": str(a)} for q in range(8) for a in (1, 1, q)]
+    assert len(package.sweep(write_lines(tmp_path / "few.jsonl", lines), "contrast")) == 1
+    lines += [line | {"question_id": "q8"} for line in lines[:3]]
+    assert len(package.sweep(write_lines(tmp_path / "more.jsonl", lines), "contrast")) == 13
+
+
 def test_the_command_writes_a_row_a_setting(tmp_path):
     path = random_file(tmp_path / "r.jsonl")
     done = scrl("sweep", path, "--min-share", "0.25,0.375", "--min-margin", "0,0.125", "--max-negative-share", "0.125",

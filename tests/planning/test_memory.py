@@ -155,11 +155,9 @@ def test_rows_are_as_many_as_memory_allows():
     row, room = row_bytes(SMALL, work, OURS), 12 * W + 2 * GIB
     assert fit(SMALL, work, OURS, room + 200.5 * row).rows == 200
     assert fit(SMALL, work, OURS, room + 300 * row).rows == 256  # there are no more
-    by_vllm = replace(work, vllm_memory=0.01)
-    assert fit(SMALL, by_vllm, OURS, H200).rows == 12  # 1.39 GiB // (3,272 tokens · 36,864 bytes)
 
 
-def works(vllm_memory=st.none()):  # noqa: B008 - a strategy is a constant
+def works():
     return st.builds(
         Work, questions=st.just(8), sampled_rows=st.integers(1, 4096), trained_rows=st.integers(8, 1024),
         updates=st.integers(1, 8), update_rows=st.integers(1, 1024), prompt=st.integers(1, 512),
@@ -167,7 +165,6 @@ def works(vllm_memory=st.none()):  # noqa: B008 - a strategy is a constant
         sampler_rows=st.integers(1, 512), is_checkpointed=st.booleans(), has_reference=st.booleans(),
         adapter_rank=st.sampled_from([None, 16]),
         state=st.sampled_from(["float32", "bfloat16"]),
-        vllm_memory=vllm_memory,
     )  # fmt: skip
 
 
@@ -182,9 +179,9 @@ def test_more_gpus_never_need_more_memory_each(name, work, engine, fewer, more):
     assert after[1] <= before[1]
 
 
-@given(works() | works(vllm_memory=st.floats(0.01, 0.9)), st.sampled_from(SPREAD))
+@given(works(), st.sampled_from(SPREAD))
 def test_the_least_memory_is_where_it_begins_to_fit(work, engine):
-    for layout in (OURS, Layout(*engine, gpus=4)) if work.vllm_memory is None else (OURS,):
+    for layout in (OURS, Layout(*engine, gpus=4)):
         least = least_memory(SMALL, work, layout)
         assert fit(SMALL, work, layout, least * 1.000001) is not None
         assert fit(SMALL, work, layout, least * 0.999999) is None

@@ -34,8 +34,7 @@ def test_a_step_is_counted_from_the_settings():
     assert planned(questions="aime24", questions_per_step=64).work.questions == 30
     assert work_of(config(prompt={"max_tokens": 90}), None).prompt == 90
     lean = work_of(config(optimizer={"state": "bfloat16"}, compute={"micro_batch": 3}), None)
-    assert (lean.state, lean.micro_batch, lean.vllm_memory) == ("bfloat16", 3, None)
-    assert work_of(config(compute={"sampler": "vllm", "vllm_memory": 0.3}), None).vllm_memory == 0.3
+    assert (lean.state, lean.micro_batch) == ("bfloat16", 3)
 
 
 def test_questions_are_counted_without_a_network(tmp_path):
@@ -85,10 +84,8 @@ def test_engines_refuse_what_they_would_refuse():
     for changes in (
         {"method": "etmr", "completions": 30},  # trees, and settings of the local engine
         {"optimizer": {"state": "bfloat16"}},
-        {"compute": {"sampler": "vllm"}},
     ):
         assert [name for name, why in refusals(gpus=8, **changes).items() if why is None] == ["local"], changes
-    assert "certainty" in refusals(method="intuitor", compute={"sampler": "vllm"})["local"]
     # options of an engine leave no choice
     assert refusals(engine="verl", engine_options={"trainer": {"balance_batch": False}}) == {"verl, FSDP2": None}
 

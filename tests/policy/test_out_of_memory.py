@@ -171,7 +171,7 @@ def test_no_room_for_one_long_completion_among_short_ones_is_an_error():
     language_model = small_model()
     policy = make_policy(language_model, micro_batch=3, max_tokens=60, is_packed=True)
     memory = Memory(language_model, room=40, unit="tokens")
-    rows = [TrainingRow(np.arange(4), np.arange(n), np.zeros(n), 1.0, 0.0, np.ones(n)) for n in (50, 6, 6)]
+    rows = [TrainingRow(np.arange(4), np.arange(n), np.zeros(n), 1.0, 0.0, 1.0) for n in (50, 6, 6)]
     with pytest.raises(TrainingError, match="one completion"):
         policy._step(rows)
     # 74 tokens; 54 of one completion, and 10 + 10; those one by one; with smaller blocks of logits; without activations

@@ -44,7 +44,7 @@ def group():
 
 
 def row(prompt, completion):
-    return TrainingRow(np.arange(prompt), np.arange(completion), np.zeros(completion), 1.0, 0.0, np.ones(completion))
+    return TrainingRow(np.arange(prompt), np.arange(completion), np.zeros(completion), 1.0, 0.0, 1.0)
 
 
 def qwen2(**config):
@@ -203,7 +203,7 @@ def test_a_shared_prompt_by_hand():
     prompt, other = np.array([7, 8]), np.array([9])
     completions = [np.array([1, 2, 3]), np.array([4]), np.array([5, 6])]
     rows = [
-        TrainingRow(tokens_P, tokens_T, None, 1.0, 0.0, np.ones(len(tokens_T)))
+        TrainingRow(tokens_P, tokens_T, None, 1.0, 0.0, 1.0)
         for tokens_P, tokens_T in zip((prompt, prompt, other), completions, strict=True)
     ]
     batch, padded = (Batch.of(rows, CPU, is_packed) for is_packed in (True, False))
@@ -219,7 +219,7 @@ def test_a_shared_prompt_by_hand():
     assert (place, places.tolist()) == (slice(0, 2), [[0, 1], [2, 3], [7, 8]])
     assert (num_tokens(rows, True), num_tokens(rows, False)) == (9, 15)
     # 10 rows of 3 tokens and a prompt of 20, whose 200 copied keys count as 25 tokens
-    shared = [TrainingRow(np.arange(20), np.arange(3), None, 1.0, 0.0, np.ones(3))] * 10
+    shared = [TrainingRow(np.arange(20), np.arange(3), None, 1.0, 0.0, 1.0)] * 10
     assert num_tokens(shared, True) == 20 + 30 + 25
 
 

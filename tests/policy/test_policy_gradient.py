@@ -160,7 +160,7 @@ def test_an_empty_completion_adds_nothing(group, variant):
     language_model = embedded()
     policy = make_policy(language_model, micro_batch=1, max_tokens=24, **VARIANTS[variant])
     policy.optimizer.clear()
-    empty = TrainingRow(group.prompt_P, np.zeros(0, dtype=np.int64), np.zeros(0), 1.0, 0.0, np.zeros(0))
+    empty = TrainingRow(group.prompt_P, np.zeros(0, dtype=np.int64), np.zeros(0), 1.0, 0.0, 1.0)
     sums = total(policy.gradient([empty]))
     assert (sums.loss, sums.tokens) == (0, 0)
     assert all(master.grad is None or not master.grad.any() for master in policy.optimizer._masters)

@@ -155,7 +155,7 @@ def plain_loss(model, sampled, credit, loss, *, temperature=1.0, max_tokens=12, 
     return total
 
 
-def plain_gradient(language_model, *args, plain_loss=plain_loss, **options):
+def plain_gradient(language_model, *args, **options):
     """(gradient as one vector, loss) by autograd."""
     weights = [weight for weight in language_model.model.parameters() if weight.requires_grad]
     loss = plain_loss(language_model.model, *args, **options)

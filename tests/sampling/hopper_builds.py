@@ -19,7 +19,7 @@ from scrl.sampling.gpu import attention_kernels, decode_state, draw_kernels, ker
 REALS = {"eps", "scale"}
 FLOATS = {
     *("params", "sums", "all_sums", "parts", "logits", "all_logits", "logprobs", "entropies", "uniforms"),
-    *("margins", "certainties"),
+    "margins",
 }
 INTEGERS = {"state", "table", "prompts", "teams", "ends", "tokens", "lengths"}
 COUNTS = {
@@ -70,7 +70,7 @@ def page(group, team, size, last, real="bf16", alone=False, norm=False):
 def draw(greedy, nucleus, facts):
     """The drawing kernel in one of its forms."""
     constants = {"BLOCK": 4096, "BLOCKS": 64, "ENDS": 2, "GREEDY": greedy, "NUCLEUS": nucleus}
-    constants |= {"MARGIN": facts, "CERTAINTY": facts}
+    constants["MARGIN"] = facts
     return resources(draw_kernels._draw_tokens, constants, num_warps=16 if nucleus else 8)
 
 

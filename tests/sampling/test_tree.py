@@ -84,8 +84,8 @@ def test_a_tree_has_as_many_leaves_as_were_planned_roots_first():
 
 
 def test_leaves_of_a_fork_share_what_stands_before_it_bit_by_bit():
-    for root, place, branch in families(grown(record=("margin", "certainty"))):
-        for name in ("tokens_T", "logprobs_T", "entropies_T", "margins_T", "certainties_T"):
+    for root, place, branch in families(grown(record=("margin",))):
+        for name in ("tokens_T", "logprobs_T", "entropies_T", "margins_T"):
             assert getattr(branch, name)[:place].tolist() == getattr(root, name)[:place].tolist()
             assert len(getattr(branch, name)) == len(branch.tokens_T)
 

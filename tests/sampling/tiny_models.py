@@ -3,6 +3,7 @@
 import string
 
 import numpy as np
+import reference_ops
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
@@ -19,7 +20,6 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from scrl.sampling.gpu import reference_ops
 from scrl.sampling.gpu.graph_engine import GraphEngine
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt

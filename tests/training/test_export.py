@@ -148,7 +148,7 @@ def test_the_lines_of_every_card_answer_a_question_without_the_package(exported)
     tokenizer, settings = AutoTokenizer.from_pretrained(exported / "full"), PromptSettings(instruction="")
     prompt = prompt_tokens(Question("q", QUESTION), tokenizer, settings).tolist()
     written, facts = (done.stdout.split("·")[first:-1:2] for first in (0, 1))
-    assert facts == [f" torch.{dtype} [{prompt}]" for dtype in (*["bfloat16"] * 3, "float32")]
+    assert facts == [f" torch.float32 [{prompt}]"] * 4  # on a CPU
     assert all("\\boxed{" in text for text in written)
     how = {"temperature": 0, "max_tokens": 72, "prompt": {"instruction": ""}, "compute": {"device": "cpu"}}
     (ours,) = sample(str(exported / "float32"), [QUESTION], 1, **how)

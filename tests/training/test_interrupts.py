@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -94,3 +97,12 @@ def test_the_third_ends_what_is_being_saved():
     with pytest.raises(SystemExit):
         save(log, lambda: send(signal.SIGINT), signal.SIGTERM, signal.SIGINT)
     assert log == [SECOND]
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.7, 1.5])
+def test_ctrl_c_during_the_imports_leaves_no_traceback(seconds):
+    command = [sys.executable, "-m", "scrl", "plan", "--model", "embedded", "--questions", "arithmetic:easy"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    assert "Traceback" not in process.communicate()[1]

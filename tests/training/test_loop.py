@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import reference_ops
 import torch
 from line_files import read_lines, write_lines
 from listeners import Listener
@@ -26,7 +27,6 @@ from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.metrics import STEP_METRICS
 from scrl.policy import packing
 from scrl.policy.model_paths import model_folder
-from scrl.sampling.gpu import reference_ops
 from scrl.sampling.gpu.graph_engine import GraphEngine
 from scrl.sampling.local import LocalSampler
 from scrl.training.listeners import TRACKERS

@@ -23,13 +23,8 @@ from scrl.answers.identify import KEY_DIGITS, SETTLED, identify, rational
 
 GRID_BITS = 24
 POINTS = {
-    "positive": (1, 4),
-    "negative": (-1, -4),
-    "complex": (1, 4),
-    "wide": (8, 16),
-    "far": (16, 24),
-    "back": (-8, -24),
-}
+    "positive": (1, 4), "negative": (-1, -4), "complex": (1, 4), "wide": (8, 16), "far": (16, 24), "back": (-8, -24),
+}  # fmt: skip
 """Ranges of a symbol's values, in quarters. Those far out show that √(1 − sin² x) is not cos x."""
 MAX_HEIGHT = 200
 """Bits of all numbers in an expression together: 2⁻²⁰⁰ = 10⁻⁶⁰ is far above what 100 digits tell apart."""
@@ -92,10 +87,8 @@ def _height(expr: Expr) -> int:
 
 
 def sign_of(constant: Expr) -> int:
-    """−1, 0 or 1 for a real number."""
+    """−1 or 1 for a real number that is not 0."""
     value = _real(constant)
-    if not constant.terms:
-        return 0
     if abs(value.real) <= value.error:
         raise Unsettled
     return 1 if value.real > 0 else -1

@@ -25,12 +25,9 @@ from scrl.errors import ConfigError
 
 _PLAIN = re.compile(r"([+-]?)(?:\\[dt]?frac\{(\d{1,99})\}\{(\d{1,99})\}|(\d{1,300})(?:\.(\d{0,99}))?)", re.ASCII)
 """Whole numbers, decimals and fractions: most answers, and no need to parse."""
-_VECTORS, _PRODUCTS = (
-    re.compile(r"\\(?:vec|overrightarrow|hat|nabla|mathbf|boldsymbol|bm)(?![A-Za-z])"),
-    re.compile(r"\\(?:times|cdot)(?![A-Za-z])"),
-)
+_VECTORS = re.compile(r"\\(?:vec|overrightarrow|hat|nabla|mathbf|boldsymbol|bm)(?![A-Za-z])")
+_PRODUCTS = re.compile(r"\\(?:times|cdot)(?![A-Za-z])")
 """Products of vectors do not commute, and \\times is not \\cdot: compared as text."""
-
 MAX_DIGITS = 15
 
 

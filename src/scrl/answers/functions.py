@@ -13,8 +13,6 @@ from scrl.answers.powers import divide, power
 
 MAX_FACTORIAL = 3_000
 MAX_POLYNOMIAL = 8
-
-
 _OF_INVERSES = {"acot": "atan", "asec": "acos", "acsc": "asin", "acoth": "atanh"}
 
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from scrl.answers import exact, functions, powers
 from scrl.answers.exact import Expr, Incomputable, Unreadable
-from scrl.answers.tokens import FUNCTIONS, Token
+from scrl.answers.tokens import FUNCTIONS, Token, text_of
 
 
 class Cursor:
@@ -28,7 +28,7 @@ class Cursor:
 
     def peek(self, ahead: int = 0) -> str:
         index = self.position + ahead
-        return self.tokens[index].text if index < len(self.tokens) else ""
+        return self.tokens[index].text if 0 <= index < len(self.tokens) else ""
 
     def kind(self, ahead: int = 0) -> str:
         index = self.position + ahead
@@ -85,6 +85,7 @@ _DIFFERENTIALS = frozenset({"d", r"\partial"})
 _FIGURES = frozenset(r"\angle \triangle".split())
 _CALLED = frozenset("f g F G Gamma zeta".split())
 """Names that a bracket turns into a function: f(1) + f(2) is not f(3)."""
+_SUM_OF_CAPITALS = re.compile(r"[A-Z](?:[+-][A-Z])+")
 _INVERSE = ["^", "{", "-", "1", "}"]
 _PLAIN_FRACTION = re.compile(
     r"(?:\\frac (?:(\d)(\d)|(?:\{ (\d+) \}|(\d)) (?:\{ (\d+) \}|(\d)))|(\d+) / (\d+))(?= |$)", re.ASCII
@@ -156,7 +157,7 @@ class _Parser(Cursor):
         return powers.product(factors)
 
     def next_factor(self, depth: int) -> Expr:
-        are_powers = self.peek(-2) == self.peek(1) == "^"  # 2^3 3^2
+        are_powers = self.peek(-2) == "^" and "^" in (self.peek(1), self.peek(-5))  # 2^3 3^2 5
         if self.kind() == "number" and self.tokens[self.position - 1].kind in _NO_NUMBER_AFTER and not are_powers:
             raise Incomputable("a number right after a number or a letter")
         return self.factor(depth)
@@ -279,7 +280,8 @@ class _Parser(Cursor):
             return True
         starts = [i for i, pair in enumerate(itertools.pairwise(self.tokens)) if pair == (token, Token("mark", "("))]
         arguments = [self.tokens[start + 2 : self.tokens.index(Token("mark", ")"), start)] for start in starts]
-        if any(token in argument for argument in arguments):  # L(L-1)
+        is_sum = token.text not in "PE" and any(_SUM_OF_CAPITALS.fullmatch(text_of(each)) for each in arguments)
+        if is_sum or any(token in argument for argument in arguments):  # A(B+C), L(L-1)
             return False
         return len(starts) > 1 or not (len(token.text) == 1 and token.text.islower())
 

@@ -9,9 +9,7 @@ from scrl.answers.exact import Expr, Incomputable, Unreadable, add, multiply, ne
 from scrl.answers.powers import cancel
 from scrl.answers.tokens import Tokens, depths, split
 
-MATRICES = frozenset(
-    rf"\begin{{{name}}}" for name in ("array", "pmatrix", "bmatrix", "Bmatrix", "matrix", "smallmatrix")
-)
+MATRICES = frozenset(rf"\begin{{{name}}}" for name in "array pmatrix bmatrix Bmatrix matrix smallmatrix".split())
 MAX_CELLS = 64
 Matrix = list[list[Expr]]
 Value = Callable[[Tokens], Expr]
@@ -25,18 +23,12 @@ def is_matrix_expression(tokens: Tokens) -> bool:
 
 def evaluate_matrix(tokens: Tokens, value: Value) -> Matrix:
     """A sum of products of numbers and matrices."""
-    total: Matrix | None = None
     terms, marks = split(tokens, {"+", "-"})
     signs = ["+", *marks]
     if not terms[0]:
         terms, signs = terms[1:], signs[1:]
-    for term, sign in zip(terms, signs, strict=True):
-        product = _product(term, value)
-        signed = product if sign == "+" else _map(product, negate)
-        total = signed if total is None else _combine(total, signed)
-    if total is None:
-        raise Unreadable("no matrix")
-    return total
+    products = (_product(term, value) for term in terms)
+    return reduce(_combine, (m if sign == "+" else _map(m, negate) for m, sign in zip(products, signs, strict=True)))
 
 
 def _product(term: Tokens, value: Value) -> Matrix:

@@ -32,6 +32,8 @@ _ALWAYS_FUNCTIONS = frozenset("fgFG")
 _TERM = re.compile(r"[A-Za-z]_([a-z])")
 """a_n, of a sequence."""
 _NUMBERINGS = [re.compile(numbering) for numbering in (r"\d\d?", "[a-z]", "[A-Z]", "[ivx]+", "[IVX]+")]
+_USUAL = [names.split() for names in ("r h", "m b", "theta phi", "r theta phi", "rho theta phi")]
+"""Names that are not written in alphabetical order."""
 _COMPASS = frozenset("NSEW")
 _DOMAINS = frozenset("ZNQRC")
 _DOMAIN_WORDS = {"integer": "Z", "integers": "Z", "real": "R", "reals": "R"}
@@ -149,15 +151,19 @@ def assignments(tokens: Tokens) -> list[tuple[str, Tokens]]:
 
 
 def in_order(names: Sequence[str]) -> list[str]:
-    """Names that follow one another (x, y; a, b, c; x_2, x_10) in that order; others, such as (r, h), as written."""
+    """Names in the order in which they are usually written: x, y; x_2, x_10; r, h."""
 
     def order(name: str) -> list[tuple[int, str]]:
         pieces = re.findall(r"\d+|\D+", name)
         return [(int(piece), "") if piece.isdecimal() else (-1, f"{piece.casefold()} {piece}") for piece in pieces]
 
+    return next((usual for usual in _USUAL if set(usual) == set(names)), sorted(names, key=order))
+
+
+def is_run(names: Sequence[str]) -> bool:
+    """Whether names follow one another, as x, y and a, b, c do and r, h do not: then a list of them is a tuple."""
     initials = sorted({name[:1] for name in names})
-    is_run = ord(initials[-1]) - ord(initials[0]) == len(initials) - 1
-    return sorted(names, key=order) if is_run else list(names)
+    return ord(initials[-1]) - ord(initials[0]) == len(initials) - 1
 
 
 def free_names(tokens: Tokens) -> set[str]:
@@ -210,7 +216,7 @@ def numbered_parts(tokens: Tokens) -> list[tuple[str, Tokens]]:
     ends = {i: _label_end(tokens, i) for i, token in enumerate(tokens) if token.text == "("}
     places = [(start, end) for start, end in ends.items() if end]
     labels = [text_of(tokens[start + 1 : end]) for start, end in places]
-    is_single_choice = len(labels) == 1 and labels[0] in "ABCDEFGHIJ"
+    is_single_choice = len(labels) == 1 and labels[0] in [*"ABCDEFGHIJ"]
     is_counted = len(set(labels)) == len(labels) > 1 and any(all(map(n.fullmatch, labels)) for n in _NUMBERINGS)
     if not places or places[0][0] != 0 or not (is_single_choice or is_counted):
         return []

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
 
 from scrl.answers import exact
-from scrl.answers.exact import (
-    UNIT,
-    Atom,
-    Call,
-    Expr,
-    Incomputable,
-    Monomial,
-    add,
-    call,
-    multiply,
-    negate,
-    normal,
-    number,
-)
+from scrl.answers.exact import Atom, Call, Expr, Incomputable, Monomial, add, call, multiply, negate, normal, number
 
 MAX_EXPANDED_POWER = 12
 MAX_RADICAND_BITS = 200
@@ -108,7 +96,7 @@ def _is_polynomial(a: Expr) -> bool:
 
 def _divide_exactly(a: Expr, divisor: Expr) -> Expr | None:
     """The quotient of polynomials; None if there is a remainder."""
-    shift, a = _monomial_content(a) if a.terms else (UNIT, a)
+    shift, a = _monomial_content(a) if a.terms else (exact.UNIT, a)
     if not _is_polynomial(a):
         return None
     names = sorted(a.symbols | divisor.symbols)
@@ -138,7 +126,7 @@ def _monomial_content(a: Expr) -> tuple[Monomial, Expr]:
     atoms = {atom for atom in atoms if not (isinstance(atom, Call) and atom.name == "inv")}
     _, shared = normal((atom, min(dict(monomial).get(atom, Fraction(0)) for monomial in a.terms)) for atom in atoms)
     if not shared:
-        return UNIT, a
+        return exact.UNIT, a
     flipped = Expr({tuple((name, -power) for name, power in shared): Fraction(1)})
     return shared, multiply(a, flipped)
 
@@ -258,7 +246,15 @@ def product(factors: Sequence[Expr]) -> Expr:
     operators = [f for f in factors if any(map(_is_operator_name, f.symbols)) or (has_transpose and f.symbols)]
     names = {name for factor in operators for name in factor.symbols if _is_operator_name(name)}
     if len(operators) > 1 and (len(names) > 1 or has_transpose):
-        word = exact.symbol(f"({' '.join(factor.text for factor in operators)})")
+        if (count := math.prod(len(f.terms) for f in operators)) > exact.MAX_TERMS:
+            raise Incomputable("too many products")
+        if count > 1:  # A(B+C) is AB+AC
+            terms = ([Expr({m: c}) for m, c in f.terms.items()] for f in operators)
+            word = reduce(add, map(product, itertools.product(*terms)))
+        else:
+            spelled = " ".join(Expr(dict.fromkeys(f.terms, Fraction(1))).text for f in operators)
+            scale = math.prod((c for f in operators for c in f.terms.values()), start=Fraction(1))
+            word = multiply(exact.symbol(f"({spelled})"), number(scale))
         factors = [word, *(factor for factor in factors if factor not in operators)]
     return reduce(multiply, factors)
 

@@ -22,12 +22,12 @@ _NUMERAL = re.compile(rf"[A-Z]{{3}}|(?=[IVX]{{2,4}}$){_UP_TO_29}|(?:ii|iii|iv|vi
 """HTH, ABC, IV, iii: read letter by letter, in their order."""
 _ROMAN = re.compile(rf"(?=[IVX]+$){_UP_TO_29}|(?=[ivx]+$){_UP_TO_29.lower()}")
 """One of a list of statements: I, II and IV."""
-
-
 _VERDICTS = frozenset(
     "true false yes no T F Y N correct incorrect right wrong valid invalid always sometimes never even odd positive "
     "negative increasing decreasing convergent divergent converges diverges".split()
 )
+_SHORT = {"T": "true", "F": "false", "Y": "yes", "N": "no"}
+_LABELS = re.compile(r"[,;\s]*\(([a-h]|[1-8])\)\s")
 _SAME = {
     "dne": "does not exist", "all reals": "all real numbers", "all real number": "all real numbers",
     "no solutions": "no solution", "there is no solution": "no solution", "there are no solutions": "no solution",
@@ -40,15 +40,12 @@ _ONES = dict(zip(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen".split(), range(20), strict=True,
 ))  # fmt: skip
-_TENS = {
-    word: 10 * place
-    for place, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2)
-}
+_DECADES = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_TENS = {word: 10 * place for place, word in enumerate(_DECADES, start=2)}
 _NUMBER_WORDS = re.compile(
-    rf"(?:(?P<hundreds>{'|'.join(list(_ONES)[1:10])})\s+hundred(?:\s+and)?\s+)?"
+    rf"(?i)(?:(?P<hundreds>{'|'.join(list(_ONES)[1:10])})\s+hundred(?:\s+and)?\s+)?"
     rf"(?:(?P<tens>{'|'.join(_TENS)})(?:[\s-](?P<unit>{'|'.join(list(_ONES)[1:10])}))?|(?P<ones>{'|'.join(_ONES)}))"
-    r"(?P<rest>(?:\s+[a-z]+)*)",
-    re.IGNORECASE,
+    r"(?P<rest>(?:\s+[a-z]+)*)"
 )
 _PARTS = {"half": 2, "halve": 2, "quarter": 4} | {
     word: n for n, word in enumerate("third fourth fifth sixth seventh eighth ninth tenth".split(), start=3)
@@ -112,7 +109,12 @@ def read_words(cleaned: str) -> Words | None:
         return Words([bare])
     listed = [part for part in re.split(r"[,;&\s()]+(?:(?:and|or)\b\s*)?|\b(?:and|or)\b", bare) if part]
     if len(listed) > 1 and set(listed) in ({"T"}, {"T", "F"}, {"Y"}, {"Y", "N"}):
-        return Words(listed, is_ordered=True)
+        return Words([_SHORT[part] for part in listed], is_ordered=True)
+    labels = "".join(_LABELS.findall(text))
+    if len(labels) > 1 and ("abcdefgh".startswith(labels) or "12345678".startswith(labels)):  # (a) true, (b) false
+        answers = read_words(_LABELS.sub(",", text))
+        if answers is not None and answers.is_ordered:
+            return answers
     if len(listed) > 1 and any(len(part) > 1 for part in listed) and all(_ROMAN.fullmatch(part) for part in listed):
         return Words(listed, is_either=bool(_OR.search(bare)))
     if not _PROSE.fullmatch(text) or re.match(r"[(\[].*,", text):
@@ -140,8 +142,8 @@ def _fold(run: str) -> str:
 
 
 def _is_word(run: str, upright: set[str]) -> bool:
-    is_name = len(run) == 3 and run.istitle()
-    return len(run) >= 4 or is_name or not run.isascii() or run in upright or run.casefold() in _KNOWN
+    is_name = len(run) == 3 and run.istitle() and re.search("[aeiouy]", run.casefold())  # Tom, not Bqv
+    return len(run) >= 4 or bool(is_name) or not run.isascii() or run in upright or run.casefold() in _KNOWN
 
 
 def _has_short_words(text: str) -> bool:

@@ -28,8 +28,11 @@ _JOIN = re.compile(
     rf"(?:[A-Za-z](?:_\w)?\s*={_SPACE})?"
 )
 """What may occur between two boxes that are one answer: "and", a comma, `y =`."""
-_LABEL_BEFORE = re.compile(r"\((\w|[ivxIVX]{2,4})\)[\s:$]{0,4}(?:\\[(\[]\s*)?(?:[A-Za-z]\s*=\s*)?$")
-"""(a) $x = , before a box."""
+_LABEL_BEFORE = re.compile(
+    r"(?m)^[ *#]{0,8}(?:Part )?\(([a-j]|[ivx]{1,4})\)"
+    r"|\((\w|[ivxIVX]{2,4})\)[\s:$]{0,4}(?:\\[(\[]\s*)?(?:[A-Za-z]\s*=\s*)?\Z"
+)
+"""(a), where a line starts, or right before a box: (a) $x =."""
 _EMPTY_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{\s*\}")
 _TRAILING = ".,;:!?"
 _PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\{([^{}\\]{0,200})\}")
@@ -46,9 +49,8 @@ _NUMBER = (
 _HASHES = re.compile(rf"####[ \t]{{0,4}}(?!\d+(?:[.):][ \t]+\S|[ \t]+[A-Z]))(?={_NUMBER})([^\n]{{1,80}})")
 """#### 18, but no heading: #### 2. Solve."""
 _STATED = re.compile(
-    r"\banswer(?: (?:is(?!n)|was(?!n)|(?:would|must|should|will|has to) be)|\*{0,2}:| =|\*{0,2}[ \t]*\n)[*: ]{0,4}"
-    r"|答案[是为:：\s]{1,4}",
-    re.IGNORECASE,
+    r"(?i)\banswer(?: (?:is(?!n)|was(?!n)|(?:would|must|should|will|has to) be)|\*{0,2}:| =|\*{0,2}[ \t]*\n)[*: ]{0,4}"
+    r"|答案[是为:：\s]{1,4}"
 )
 _ANY_NUMBER = re.compile(_NUMBER)
 _HALF_A_NUMBER = re.compile(r"[\d.,/]+$")
@@ -87,7 +89,7 @@ _OTHER_CHOICE = re.compile(
 )
 """More than one letter is no choice, nor is one that is ruled out."""
 _CHOSEN = re.compile(
-    rf"\b(?i:option|choice|it is|it must be)(?i: is)?[ :]{{1,2}}[({{\[*_$\\]{{0,4}}{_LETTER}"
+    rf"\b(?i:option|choice|it is|it must be|I (?:choose|pick|select))(?i: is)?[ :]{{1,2}}[({{\[*_$\\]{{0,4}}{_LETTER}"
     r"|(?<![\w'])([A-J])[)\]*]{0,3} (?:is|must be|would be) (?:the )?(?:correct|right|best|true|answer)\b"
 )
 _LONE_CHOICE = re.compile(r"[\s*_$(\[]{0,8}([A-J])(?:[\s*_$)\].:]{0,8}|[).:]{1,2}[\s*_]+\S.*)")
@@ -109,14 +111,17 @@ def read_last_box(text: str) -> str | None:
 
 def read_boxed(text: str) -> str | None:
     """The last box, with the boxes joined to it: `$x = \\boxed{3}$ and $y = \\boxed{5}$` is `x = 3, y = 5`."""
-    last = read_last_box(text)
-    text = _said(text)
-    boxes = [box for box in _BOXES.finditer(text) if box[1].strip()] if text.count("\\boxed") > 1 else []
+    last, text = read_last_box(text), _said(text)
+    if text.count("\\boxed") < 2:
+        return last
+    text = after if "\\boxed" in (after := text.rpartition("</think>")[2]) else text
+    boxes = [box for box in _BOXES.finditer(text) if box[1].strip()]
     if not boxes or boxes[-1][1].strip() != last:
         return last
-    labels = [_LABEL_BEFORE.search(text, max(0, box.start() - 20), box.start()) for box in boxes]
+    starts = [0, *(box.end() for box in boxes)]
+    labels = [_LABEL_BEFORE.findall(text, start, box.start())[-1:] for start, box in zip(starts, boxes, strict=False)]
     if labels[-1] and sum(map(bool, labels)) > 1:
-        parts = {label[1]: box[1].strip() for label, box in zip(labels, boxes, strict=True) if label}
+        parts = {"".join(found[0]): box[1].strip() for found, box in zip(labels, boxes, strict=True) if found}
         return ", ".join(f"({label}) {part}" for label, part in parts.items()) if len(parts) > 1 else last
     joined = boxes[-1:]
     for box in reversed(boxes[:-1]):

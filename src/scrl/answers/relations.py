@@ -70,7 +70,9 @@ class Relations(Values, ABC):
         names, values = (split(side, {":"})[0] for side in (first, rest[0]))
         if len(names) > 1 and len(names) == len(values) and all(map(is_name, names)):
             parts = dict(zip(map(text_of, names), values, strict=True))
-            return self.ratio_or_label([parts[name] for name in in_order(list(parts))])
+            order = in_order(list(parts))
+            form = self.ratio_or_label([parts[name] for name in order])
+            return form if order == list(parts) else labelled([(":".join(order), form)])
         return self.difference(first, rest[0])
 
     def equal(self, sides: Sequence[Tokens]) -> Form:
@@ -230,9 +232,12 @@ class Relations(Values, ABC):
         return Form(":".join(keys), "ratio", tuple(forms))
 
     def mapping(self, pairs: Sequence[tuple[str, Tokens]]) -> Form:
-        """`x=1, y=2` is (1, 2), and so is `(r, h) = (1, 2)`: the values in the order of their names."""
-        named = dict(pairs)
-        values = [set_form(self.variants(named[name])) for name in in_order(list(named))]
+        """`(x, y) = (1, 2)` is (1, 2); names against their order are kept, but for x, y, z: `(q, p) = (1, 2)`."""
+        named = {name: set_form(self.variants(value)) for name, value in pairs}
+        names = in_order(list(named))
+        if names != list(named) and not {*"xyz"}.issuperset(names) and len({form.key for form in named.values()}) > 1:
+            return labelled(list(named.items()))
+        values = [named[name] for name in names]
         return Form(f"({', '.join(value.key for value in values)})", "sequence", tuple(values))
 
     def membership(self, tokens: Tokens) -> Form:

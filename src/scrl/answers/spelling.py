@@ -15,9 +15,9 @@ _SYMBOLS = {
     "−": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∗": "*", "÷": r"\div ",
     "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ",
     "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "≈": r"\approx ",
-    "⁄": "/", "∠": r"\angle ", "∖": r"\setminus ",
+    "⁄": "/", "∠": r"\angle ", "∖": r"\setminus ", "’": "'", "′": "'",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "θ": r"\theta ", "λ": r"\lambda ",
-    "μ": r"\mu ", "µ": r"\mu ", "σ": r"\sigma ", "φ": r"\phi ", "ω": r"\omega ", "ℝ": r"\mathbb{R}", "’": "'", "′": "'",
+    "μ": r"\mu  ", "µ": r"\mu  ", "σ": r"\sigma ", "φ": r"\phi ", "ω": r"\omega ", "ℝ": r"\mathbb{R}",
     "€": "", "£": "", "¥": "", "￥": "", "₹": "", "℃": "°C", "℉": "°F", "∛": "√[3]", "∜": "√[4]",
     "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ", "。": ".", "、": ",", "…": "...",
     "⋯": "...", "∶": ":", "“": "", "”": "", "Ω": r"\Omega ", "Δ": r"\Delta ",
@@ -28,7 +28,8 @@ _FRACTIONS = {
     code: r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", chr(code)).split("⁄"))
     for code in [0xBC, 0xBD, 0xBE, *range(0x2150, 0x215F)]
 }
-_UNICODE = _STYLED | _FRACTIONS | _FULLWIDTH | str.maketrans(_SYMBOLS)
+_CIRCLED = {0x245F + n: f"({n})" for n in range(1, 10)}
+_UNICODE = _STYLED | _CIRCLED | _FRACTIONS | _FULLWIDTH | str.maketrans(_SYMBOLS)
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "₀₁₂₃₄₅₆₇₈₉"
 _LEVEL = str.maketrans(_RAISED + _LOWERED, "0123456789-" + "0123456789")
 _RAISED_RUN, _LOWERED_RUN = re.compile(f"[{_RAISED}]+"), re.compile(f"[{_LOWERED}]+")
@@ -37,6 +38,12 @@ _SPACE = r"(?:\s|\\[ ,;:!]|~)"
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+)(?:\s*\\(?:times|cdot)(?![A-Za-z])\s*10\s*\^\s*(?:\d|\{-?\d+\}))?"
 _ARRAY = r"\\begin\s*\{array\}\s*\{[lcr|\s]*\}"
 _INDEX = r"_(?:\d|\{\d+\})"
+_LABEL = r"(?<![^\s,;}])([a-j]|[ivx]{1,4}|\d)\)"
+_AND = r"(?:[\s,.}]|\\text\s*\{|and\b)"
+_COLON = r"\)\s*:(?!\s*\(\w\))"
+_COUNTED = "时钟里米克秒元个人天度"
+_BOLD = r"\\(?:mathbf|boldsymbol|bm)"
+_OTHERWISE = {"bigcup": "cup", "land": "wedge", "rightarrow": "to", "longrightarrow": "to", "lnot": "neg"}
 _FUNCTIONS = "(?:arc)?(?:sin|cos|tan)|cot|sec|csc|(?:sin|cos|tan|cot)h|log|ln|exp"
 _STYLES = (
     r"left\s*\.|right\s*\.|left|right|middle|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|Biggl?|Biggr|displaystyle|textstyle|scriptstyle|limits|"
@@ -57,29 +64,19 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     (r"\not", r"\\not\s*=", r"\\ne "),
     ("leq geq neq", r"\\(le|ge|ne)q(?:slant)?(?![A-Za-z])", r"\\\1 "),
     (r"\operatorname", rf"\\operatorname\s*\{{\s*({_FUNCTIONS})\s*\}}", r"\\\1 "),
-    (r"\underline", r"^\\underline\s*\{([^{}]*)\}$", r"\1"),
-    (
-        r"\underline",
-        rf"^(?:\\underline\s*(?:\{{\d\}}|\d){_SPACE}*)+$",
-        lambda match: re.sub(r"\D", "", match[0]),
-    ),  # 23 in blanks
+    ("underline", rf"(?<![\^{{])(?<![\^{{] )\\underline(?:\{{([^{{}}]*)\}}|\s*(\d))(?:{_SPACE}*(?=\\u))?", r"\1\2"),
     ("{", r"\{\s*,\s*\}", "{,}"),
     ("{,}", r"(?<![\d.])0\{,\}(?=\d)", "0."),
     ("~", r"(?:(?<=^)|(?<=[\s(]))~(?=[A-Za-z(])", r"\\neg "),
     ("-", r"^(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)(?=\s*(?:\\?%|\\text|[A-Za-z]{3}))", r"\1\\endash \2"),
     ("- /", r"^(?=.*\d{4})(\d{1,4})[-/](\d{1,2})[-/](\d{1,4})$", r"\1\\endash \2\\endash \3"),  # a date; not 1/2/3
     (r"\ {,}", r"(?<=\d)\s*(?:\{,\}|,\\!|\\,|\\!|\\ )\s*(?=\d{3}(?!\d))", ""),  # 1{,}000  1,\!000  1\,000
-    (
-        "mathbf boldsymbol bm",
-        r"\\(?:mathbf|boldsymbol|bm)\s*(?:\{\s*([ie])\s*\}|\s([ie])(?![A-Za-z]))(?!\s*_)",
-        r"\\bold{\1\2}",
-    ),
+    ("bf bm bold", rf"{_BOLD}\s*(?:\{{\s*([ie])\s*\}}|\s([ie])(?![A-Za-z]))(?!\s*_)", r"\\bold{\1\2}"),
     ("\\", rf"\\(?:{_STYLES})(?![A-Za-z])", " "),
     ("color", r"\\(?:textcolor|color)\s*\{[^{}]*\}", " "),
     ("circ degree", r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", "°"),
     ("°", r"°\s*(?:\\(?:text|mathrm)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z]))", "°"),
-    ("dfrac tfrac cfrac", r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
-    ("binom", r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
+    ("dfrac tfrac cfrac dbinom tbinom", r"\\[dtc](frac|binom)(?![A-Za-z])", r"\\\1"),
     (r"\ ~", r"(?<!\\)\\(?:[,;:! ]|(?:quad|qquad|hfill)(?![A-Za-z])|hspace\s*\{[^{}]*\})|~|\\\n", " "),
     ("% $ \\", r"\\?%|\\?\$|(?<!\\)\\[()\[\]]|\\(?:percent|euro|pounds)(?![A-Za-z])", " "),
     ("np. math. sympy. numpy.", r"(?<![\w.])(?:np|math|sympy|numpy)\.(?=[a-z])", ""),
@@ -89,13 +86,8 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("_", r"\((\d+)\)\s*_", r"\1_"),  # (1010)_2
     ("SI qty", r"\\(?:SI|qty)\s*\{([^{}]*)\}\s*\{(?:[^{}]|\{[^{}]*\})*\}", r"\1"),
     (r"\num", r"\\num\s*\{([^{}]*)\}", r"\1"),
-    (r"\si \unit", r"(?<=\d)\s*\\(?:si|unit)\s*\{(?:[^{}]|\{[^{}]*\})*\}", ""),
     ("K J W V N Omega", rf"^((?:[^\d,;]*(?:=|\\approx|:))?\s*[-+]?{_NUMBER}){_SPACE}+(?:[KJWVN]|\\Omega)$", r"\1"),
-    (
-        "米 克 时 钟 秒 元 个 人 天 度",
-        rf"(?<=\d){_SPACE}*(?:平方|立方)?[厘毫分千]?(?:公里|米|克|小时|分钟|秒|元|个|人|天|度)$",
-        "",
-    ),
+    (" ".join(_COUNTED), rf"(?<=\d){_SPACE}*(?:平方|立方)?[厘毫千公]?(?:小时|分钟|分?[{_COUNTED}])$", ""),
     ("或", r"(?<![\u4e00-\u9fff])或(?![\u4e00-\u9fff])", r" \\text{or} "),
     ("和 且", r"(?<![\u4e00-\u9fff])[和且](?![\u4e00-\u9fff])", r" \\text{and} "),
     ("mathbb vec hat bar pmod", r"\\(mathbb|vec|hat|bar|pmod)\s+([A-Za-z0-9])(?![A-Za-z0-9])", r"\\\1{\2}"),
@@ -105,12 +97,10 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("array", _ARRAY, r"\\begin{array}"),
     ("√", r"√(\[\d\])?\s*(\d[\d,]*(?:\.\d+)?)", r"\\sqrt\1{\2}"),
     ("√", r"√", r"\\sqrt "),
-    ("bigcup", r"\\bigcup(?![A-Za-z])", r"\\cup "),
-    ("land wedge", r"\\(?:land|wedge)(?![A-Za-z])", r"\\wedge "),
-    (r"\to rightarrow", r"\\(?:to|rightarrow|longrightarrow)(?![A-Za-z])", r"\\to "),
-    ("neg lnot", r"\\(?:neg|lnot)(?![A-Za-z])", r"\\neg "),
+    ("cup land arrow not", rf"\\({'|'.join(_OTHERWISE)})(?![A-Za-z])", lambda match: rf"\{_OTHERWISE[match[1]]} "),
     (r"\times", r"^\s*\d+(?:\s*\\times\s*\d+)+\s*\.?$", lambda match: match[0].replace("times", "by")),  # a size
     (r"\mu", r"(?<=\d)\s*(?:\\mu\s*(\\(?:text|mathrm)\s*\{\s*)|(\\(?:text|mathrm)\s*\{\s*)\\mu\s*)", r" \1\2"),  # 5 µm
+    (r"\mu", r"(?<=\d) \\mu  ([smAFLCVWH])$", r"\\text{ \1}"),  # 5 µm, not 5\mu m
     ("{}", r"\{\}(?=[\^_])", ""),
     ("_", r"\\(?:text|mathrm)\s*\{([A-Z][A-Za-z]*)\}(?=\s*_\s*\{?\d)", r"\1"),
     ("_", rf"\\(?:text|mathrm)\s*\{{((?:[A-Z][a-z]?|{_INDEX}|[()])*{_INDEX}(?:[A-Z][a-z]?|{_INDEX}|[()])*)\}}", r"\1"),
@@ -120,6 +110,10 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("base", r"(?<=[\dA-F])(?:\s|\\text\s*\{|\()*(?:in\s+)?base[\s}]*(\d+|[a-z]+)[\s)}]*$", r"_{\1}"),
     (r"\mid |", r"(\\\{(?:(?!\\mid|\\\}|[:|]).)*)(?:\\mid(?![A-Za-z])|\s\|\s)", r"\1:"),  # {2k | k > 0}
     ("答案", r"^\s*答案[是为:\s]*", ""),
+    ("art", r"\\text\s*\{\s*[Pp]art\s*(\(\w+\))\s*:?\s*\}|\b[Pp]art\s*(\(\w+\))\s*:?", r" \1\2 "),
+    (":", rf"^\s*\([aAiI]{_COLON}.*{_COLON}", lambda match: re.sub(_COLON, ")", match[0])),  # (a): 3, (b): 5
+    (")", rf"^\s*(?:{_LABEL}[^()]*){{2,}}$", lambda match: re.sub(_LABEL, r"(\1)", match[0])),  # a) 3, b) 5
+    (")", rf"^{_AND}*\(\d\)(?:{_AND}*\(\d\))+(?:{_AND}|only)*$", lambda match: ", ".join(re.findall(r"\d", match[0]))),
 ]
 """What must occur, a pattern, and its replacement, applied in this order."""
 _REWRITES = [(needles.split(), re.compile(pattern), replacement) for needles, pattern, replacement in _RULES]

@@ -17,6 +17,7 @@ from scrl.answers.names import (
     domain_of,
     free_names,
     in_order,
+    is_run,
     numbered_parts,
     trailing_words,
     without_preamble,
@@ -99,9 +100,10 @@ class Structure(Relations):
                 raise Incomputable("several values of several names")
             if names == ["x_1", "x_2"]:  # two roots
                 return set_form([form for ((_, value),) in pairs for form in self.variants(value)])
-            if in_order(names) != in_order(names[::-1]):  # r = 3, h = 5: no order that both would have
-                return labelled([(name, set_form(self.variants(value))) for found in pairs for name, value in found])
-            return self.mapping([pair for found in pairs for pair in found])
+            named = {name: value for found in pairs for name, value in found}
+            if is_run(names):
+                return self.mapping([(name, named[name]) for name in in_order(names)])
+            return labelled([(name, set_form(self.variants(value))) for name, value in named.items()])  # r = 3, h = 5
         solutions = {tuple(name for name, _ in found) for found in pairs}
         if len(solutions) == 1 and len(pairs[0]) > 1 and not any(map(_has_signs, parts)):
             return set_form(list({form.key: form for form in map(self.mapping, pairs)}.values()))

@@ -29,8 +29,6 @@ Tokens = Sequence[Token]
 _OPENING = frozenset({"(", "[", "{", r"\{"})
 _CLOSING = frozenset({")", "]", "}", r"\}"})
 _PART_ENDS = frozenset({"(", "[", r"\{", ",", ";", "=", "<", ">", "<=", ">=", "~=", ":", "and", "or"})
-
-
 FUNCTIONS = frozenset(
     "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth log ln lg exp".split()
 )

@@ -12,11 +12,13 @@ from rich.text import Text
 
 from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, check_outputs
 from scrl.cli.terminal import plain_console
+from scrl.credit.elsewhere import MIN_OTHERS, few_others
 from scrl.credit.rule import credit_rule
 from scrl.files.whole_files import write_whole
 from scrl.lab.audit import AUDITED, audit_file
 from scrl.lab.stored_groups import several_golds_note
 from scrl.reporting.tables import Cell, Table, as_terminal
+from scrl.reporting.text import sentence
 
 SHOWN = 5
 MOST_NAMED = 10
@@ -76,6 +78,8 @@ def report(result: Mapping[str, Any]) -> Iterator[RichTable | Text | str]:
         yield ESTIMATED
     if result["several_golds"]:
         yield several_golds_note(result["several_golds"])
+    if result["questions"] <= MIN_OTHERS:
+        yield sentence(few_others(result["questions"] - 1))
     yield _table("Votes", ("", ""), list(_facts(result).items()))
     yield _methods(result)
     for name, reason in result["refused"].items():
@@ -148,21 +152,22 @@ def _facts(result: Mapping[str, Any]) -> dict[str, Cell]:
 
 def _methods(result: Mapping[str, Any]) -> RichTable:
     has_gold = result["gold"] is not None
-    header = ["method", "labels", "ruled out", "stock labels", "→ stock"]
-    header += ["label right", "→ right", "→ wrong stock"] if has_gold else []
+    has_stock = result["questions"] > MIN_OTHERS
+    header = ["method", "labels", "ruled out", *["stock labels", "→ stock"] * has_stock]
+    header += ["label right", "→ right", *["→ wrong stock"] * has_stock] if has_gold else []
     rows = []
     for name, figures in result["methods"].items():
         cells = [
             _percent(figures["coverage"]) if figures["has_labels"] else "none",
             f"{figures['negatives_per_question']:.1f}",
-            _percent(figures["stock_label_share"]),
-            _push(figures["push_stock"]),
+            *[_percent(figures["stock_label_share"]), _push(figures["push_stock"])] * has_stock,
         ]
         if has_gold:
             right = {"mean": figures["positive_accuracy"], "interval": figures["positive_accuracy_interval"]}
             cells += [
                 _figure(right if right["interval"] else None),
-                *map(_push, (figures["push_right"], figures["push_stock_wrong"])),
+                _push(figures["push_right"]),
+                *[_push(figures["push_stock_wrong"])] * has_stock,
             ]
         rows.append((name, *cells))
     return _table("Methods: positive labels, answers ruled out a question, push × 1,000", header, rows)

@@ -20,7 +20,7 @@ OPTIONAL = {
     "liger_kernel": "faster updates on an NVIDIA GPU: pip install 'scrl[gpu]'",
 }
 PINNED = {
-    "vllm": "compute.sampler: vllm",
+    "vllm": "engine: trl with engine_options.use_vllm",
     "trl": "engine: trl, several GPUs",
     "verl": "engine: verl, several machines; not beside trl",
 }

@@ -19,7 +19,6 @@ NARROW = 120
 BEYOND_REWARDS = {
     "choose": "which completions are trained on",
     "advantage": "the advantages",
-    "weigh_tokens": "the weight of each token",
     "plan": "how completions are drawn",
 }
 """What a method may decide besides labels and rewards, by its field."""

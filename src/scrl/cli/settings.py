@@ -91,7 +91,7 @@ MEASUREMENT_GROUPS = {
     "Settings, those that matter most first": "model questions completions max_tokens temperature top_p seed k",
     "Questions and answers": "limit question_column gold_column id_column data_dir reader significant_digits",
     "Prompt": "prompt_style instruction system max_prompt_tokens prompt.overlong",
-    "Machine": "device dtype sampler sampler_rows vllm_memory trust_remote_code",
+    "Machine": "device dtype sampler sampler_rows trust_remote_code",
 }
 ENDPOINT_GROUPS = {
     "Settings, those that matter most first": "endpoint model questions completions max_tokens temperature top_p seed "

@@ -11,6 +11,7 @@ from rich.table import Table as RichTable
 
 from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, check_outputs
 from scrl.cli.terminal import plain_console
+from scrl.credit.elsewhere import MIN_OTHERS, few_others
 from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
 from scrl.errors import ConfigError, InputError, did_you_mean
@@ -18,6 +19,7 @@ from scrl.files.whole_files import write_whole
 from scrl.lab.stored_groups import StoredGroup, groups_for, lacking, several_golds, several_golds_note
 from scrl.lab.sweep import front, sweep_settings
 from scrl.reporting.tables import Table, as_csv, as_terminal, show_whole
+from scrl.reporting.text import sentence
 from scrl.setting_names import as_option
 
 SWEPT = ("scrl", "ttrl", "contrast")
@@ -131,6 +133,8 @@ def report(
     shares, pushes = (
         {name: head for name, head in heads.items() if has_gold or name not in _OF_GOLD} for heads in (_SHARES, _PUSHES)
     )
+    if len({stored.question_id for stored in groups}) <= MIN_OTHERS:
+        shares, pushes = ({name: h for name, h in heads.items() if "stock" not in name} for heads in (shares, pushes))
     best = front(rows, quality)
     shown = best if len(best) <= SHOWN else [best[round(i * (len(best) - 1) / (SHOWN - 1))] for i in range(SHOWN)]
     yield f"{len(rows):,} setting{'s' * (len(rows) != 1)} on {len(groups):,} group{'s' * (len(groups) != 1)}."
@@ -145,6 +149,8 @@ def report(
         yield ESTIMATED
     if number := several_golds(groups):
         yield several_golds_note(number)
+    if (num_questions := len({stored.question_id for stored in groups})) <= MIN_OTHERS:
+        yield sentence(few_others(num_questions - 1))
     if has_gold:
         yield "Chosen on these questions, so expect less on others. A push is the covariance of advantage and event."
     else:

@@ -216,8 +216,6 @@ class Method:
     """Which M completions to train on, if votes decide that, as in DDRL; None: by `which_trained`."""
     advantage: Callable[[Evidence, Labels, Shaped, Sequence[int], Any], SplitAdvantage] | None = None
     """The advantages of the completions trained on; None: by `advantage`, from their rewards."""
-    weigh_tokens: Callable[[Floats, Any], Floats] | None = None
-    """Token entropies of a completion → token weights in the loss, which no reward can express (SPINE); None: equal."""
     plan: Callable[[int, Any], Tree] | None = None
     """How the N completions are sampled, if they share beginnings (ETMR); None: independently."""
 

@@ -78,8 +78,7 @@ class CreditRule:
     @property
     def token_facts(self) -> tuple[str, ...]:
         """What the sampler must record of every token besides log-probability and entropy."""
-        names = {"margin_std": "margin", "decisiveness": "margin", "certainty": "certainty"}
-        return tuple(sorted({names[need] for need in self.needs if need in names}))
+        return ("margin",) if self.needs & {"margin_std", "decisiveness"} else ()
 
     def classify(self, group: Group) -> Classes:
         """The answers of a group, grouped by meaning."""
@@ -200,17 +199,6 @@ class CreditRule:
                 f"0 … {size - 1}; got {rows}"
             )
         return list(rows)
-
-    def token_weights(self, entropies_G: Sequence[Floats]) -> tuple[Floats, ...] | None:
-        """The weights of the tokens of some completions in the loss; None: all the same."""
-        weigh = self.method.weigh_tokens
-        if weigh is None:
-            return None
-        weights_G = [weigh(entropies_T, self.settings) for entropies_T in entropies_G]
-        return tuple(
-            finite_numbers(self.method, "weigh_tokens", weights_T, len(entropies_T), "tokens of a completion", sign=1)
-            for weights_T, entropies_T in zip(weights_G, entropies_G, strict=True)
-        )
 
     def check_plan(self, completions: int) -> None:
         """Refuse a method whose `plan` does not draw this many completions per question."""

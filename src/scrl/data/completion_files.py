@@ -91,10 +91,9 @@ def _lm_eval(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:
 
 def _openai(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:
     """A line of a batch's output, or a bare response; each of its choices is a completion."""
-    failed = row.get("error") or (row.get("response") or {}).get("status_code", 200) != 200
-    body = row["response"].get("body") if row.get("response") else row
-    if failed or not isinstance(body, dict) or "choices" not in body:
-        raise ValueError("this request failed and has no completions; remove the line, or ask for it again")
+    if _has_failed(row):
+        return
+    body = row["response"]["body"] if row.get("response") else row
     question = row.get(columns.id or "custom_id") or body.get("id")
     gold = row.get(columns.gold or "gold")
     for choice in body["choices"]:
@@ -103,6 +102,13 @@ def _openai(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:
         if choice.get("finish_reason"):
             fields["finished"] = choice["finish_reason"] != "length"
         yield fields | _estimated({"logprobs": choice.get("logprobs")})
+
+
+def _has_failed(row: Mapping[str, Any]) -> bool:
+    """Whether no completion came of a request to OpenAI."""
+    body = row["response"].get("body") if row.get("response") else row
+    is_refused = row.get("error") or (row.get("response") or {}).get("status_code", 200) != 200
+    return bool(is_refused) or not isinstance(body, dict) or "choices" not in body
 
 
 def _grouped(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:
@@ -250,12 +256,13 @@ GROUPED = ToolFormat("completions in lists, one per question", _has_list, _group
 FLAT = ToolFormat("one completion per row", lambda row: _first_of(row, _TEXT) is not None, _flat)
 LM_EVAL = ToolFormat("lm-eval samples", _has("doc_id", "doc", "target", "resps"), _lm_eval)
 OPENAI = ToolFormat("OpenAI responses", _has("choices"), _openai)
+BATCH = ToolFormat("OpenAI batch output", _has("custom_id", "response"), _openai)
 LAYOUTS = (
     ROLLOUTS,
     LM_EVAL,
     ToolFormat("verl rollout dump", _has("input", "output", "gts", "score", "step"), _verl),
     ToolFormat("TRL completions", _has("step", "prompt", "completion", "advantage"), _trl),
-    ToolFormat("OpenAI batch output", _has("custom_id", "response"), _openai),
+    BATCH,
     OPENAI,
     GROUPED,
     FLAT,
@@ -281,6 +288,8 @@ class CompletionFile:
     def note(self) -> str:
         """What it was taken for; for a table or lists, also which column is what."""
         note = f"{self.path}: read as {self.layout.name}"
+        if self.layout is BATCH and (failed := sum(_has_failed(row.fields) for row in _rows(self.path, None))):
+            note += f"; requests that failed and are left out: {failed:,}"
         if self.layout not in (FLAT, GROUPED):
             return note
         taken = _taken(self.first, self.columns, _FLAT if self.layout is FLAT else _GROUPED)
@@ -342,9 +351,10 @@ def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[RawRow
 
 
 def _files(path: Path) -> list[Path]:
-    """The file itself, or those of a folder in order, 2.jsonl before 10.jsonl."""
+    """The file itself, or those of a folder, or of TRL's `completions/` in it, in order, 2.jsonl before 10.jsonl."""
     if not path.is_dir():
         return [path]
+    path = path / "completions" if (path / "completions").is_dir() else path
     files = [file for file in path.iterdir() if file.suffix.lower() in (".jsonl", ".parquet")]
     if len({file.suffix.lower() for file in files}) != 1:
         reason = "is not a regular file, nor a folder with one kind of files of completions (.jsonl or .parquet)"

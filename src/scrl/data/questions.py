@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scrl.data.backslashes import lost_command
 from scrl.data.tables import LINES, SHAPE, RawRow, read_table
@@ -22,7 +22,7 @@ from scrl.files.jsonl import kind
 from scrl.records import Question
 
 COLUMN_NAMES = {
-    "question_column": ("question problem", "prompt query instruction input text", "messages"),
+    "question_column": ("question problem", "prompt query instruction input text", "messages conversations"),
     "gold_column": (
         "gold answer gold_answer final_answer correct_answer expected_answer reference_answer ground_truth groundtruth",
         "target label reference",
@@ -64,7 +64,7 @@ def load_questions(
     limit: int | None = None,
     may_lack: bool = False,
 ) -> LoadedQuestions:
-    """The questions of a file (.jsonl .json .csv .tsv .parquet .txt) or of a hub data set (`owner/name[:split]`).
+    """The questions of a file (.jsonl .json .csv .tsv .parquet .txt .md) or of a hub data set (`owner/name[:split]`).
 
     Columns are found by well-known names unless given. `may_lack`: those given are another file's, and if this one
     lacks them, its own are found by name. White space around texts is dropped. Without ids, question i (from 0) of
@@ -80,7 +80,7 @@ def load_questions(
     table, stem = read_table(source)
     rows = list(islice(table.rows, limit))
     if not rows:
-        fix = LINES if Path(source).suffix.lower() == ".txt" else SHAPE
+        fix = LINES if Path(source).suffix.lower() in (".txt", ".md") else SHAPE
         raise DataError(source, f"there are no questions in it. {fix}")
     columns = _find_columns(rows, options, may_lack)
     questions = make_questions(rows, columns, stem)
@@ -177,7 +177,7 @@ def _question(row: RawRow, column: str) -> str:
 
 def _message(row: RawRow, column: str) -> str | None:
     """Text, or the last user message of a chat; None if empty."""
-    text = row.fields.get(column)
+    text = _chat(row.fields.get(column))
     if isinstance(text, list):
         if not all(isinstance(message, dict) and {"role", "content"} <= set(message) for message in text):
             raise row.error(f'field {column!r} is a list, but not of chat messages {{"role": "user", "content": "…"}}')
@@ -192,9 +192,16 @@ def _message(row: RawRow, column: str) -> str | None:
     return _clean(row, column, text)
 
 
+def _chat(messages: Any) -> Any:
+    """ShareGPT's messages, {"from": "human", "value": "…"}, with OpenAI's names; anything else as it is."""
+    if not isinstance(messages, list) or not all(isinstance(m, dict) and {"from", "value"} <= set(m) for m in messages):
+        return messages
+    return [{"role": {"human": "user"}.get(m["from"], m["from"]), "content": m["value"]} for m in messages]
+
+
 def _system(row: RawRow, column: str) -> str | None:
     """The system message of a chat, if it has one."""
-    messages = row.fields[column]
+    messages = _chat(row.fields[column])
     texts = [m["content"] for m in messages if m["role"] == "system"] if isinstance(messages, list) else []
     if not texts or not texts[0]:
         return None

@@ -101,7 +101,9 @@ def index_groups(
         for name in needs:
             if (rollout.entropy if name == "entropy" else rollout.facts.get(name)) is None:
                 reason = f"is missing, and method {method!r} needs one for every completion"
-                fix = "Record it while sampling, or use --method ttrl."
+                fix = "Use --method ttrl or contrast, which need votes alone, or record it while sampling."
+                if name == "entropy":
+                    fix += " It is estimated where 'logprobs' holds the log-probability of each token."
                 raise DataError(path, f"field {FIELDS.get(name, name)!r} {reason}. {fix}", rollout.line)
         group = groups.setdefault(rollout.group, GroupIndex())
         sample = group.size if rollout.sample is None else rollout.sample

@@ -21,6 +21,9 @@ LINES = "Write one question per line."
 """The same for a .txt."""
 _LIST_KEYS = ("data", "questions", "problems", "rows", "examples", "items")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?", re.ASCII)
+_HEADING = re.compile(r"\s*#{1,6}\s")
+_ITEM = re.compile(r"\s*(?:[-*•+]|\(?\d{1,4}[.)]|Q\d{1,4}[.:)])\s+(?=\S)")
+"""The beginning of an item of a list."""
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 """Delimiters of a .csv: Excel writes semicolons in countries that write 1,5."""
 
@@ -138,8 +141,15 @@ def _ask_hub(request: Callable[[Any], Any]) -> Any:
 
 
 def _read_txt(path: Path) -> RawTable:
+    """One question per line, without the numbers or bullets of a list, and without headings."""
     lines, notes = _lines(path)
-    rows = [RawRow(str(path), i, line, {"question": text}) for i, (line, text) in enumerate(lines)]
+    asked = [(line, text) for line, text in lines if not _HEADING.match(text)]
+    if len(asked) < len(lines):
+        notes = (*notes, f"{len(lines) - len(asked)} headings (#) are no questions.")
+    if asked and all(_ITEM.match(text) for _, text in asked):
+        asked = [(line, _ITEM.sub("", text, count=1)) for line, text in asked]
+        notes = (*notes, "The numbers or bullets of the list are left out.")
+    rows = [RawRow(str(path), i, line, {"question": text}) for i, (line, text) in enumerate(asked)]
     return RawTable(rows, ("Each line is one question.", *notes))
 
 
@@ -236,6 +246,7 @@ _READERS: dict[str, Callable[[Path], RawTable]] = {
     ".tsv": partial(_read_cells, delimiter="\t"),
     ".parquet": _read_parquet,
     ".txt": _read_txt,
+    ".md": _read_txt,
 }
 
 SUFFIXES = tuple(_READERS)

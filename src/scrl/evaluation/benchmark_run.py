@@ -79,15 +79,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
     benchmarks = load_benchmarks(settings, listener)
     language_model = load_model(settings.model, settings.compute, trust_remote_code=settings.trust_remote_code)
     benchmarks = [_check_prompts(benchmark, language_model, settings, listener) for benchmark in benchmarks]
-    sampler = open_sampler(
-        language_model,
-        settings.compute,
-        max_length=settings.prompt.max_tokens + settings.sampling.max_tokens,
-        seed=settings.seed,
-        trust_remote_code=settings.trust_remote_code,
-        on_note=listener.note,
-        on_token=listener.tokens,
-    )
+    sampler = open_sampler(language_model, settings.compute, on_note=listener.note, on_token=listener.tokens)
     if sampler.note:
         listener.note(sampler.note)
     (out / "rollouts").mkdir(parents=True, exist_ok=True)

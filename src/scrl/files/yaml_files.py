@@ -18,7 +18,14 @@ MAX_DIGITS = 100
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Plain values only; anything else is an error with its line."""
+    """Plain values only, each name once; anything else is an error with its line."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if (first := lines.setdefault(str(key.value), key.start_mark.line + 1)) != key.start_mark.line + 1:
+                raise _error(f"{key.value!r} is on line {first} already; keep one of the two", key)
+        return super().construct_mapping(node, deep)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         is_number = node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")

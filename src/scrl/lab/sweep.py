@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from scrl.answers.classes import MISSING
 from scrl.credit.advantages import reward_advantages
+from scrl.credit.elsewhere import MIN_OTHERS
 from scrl.credit.group_metrics import gives
 from scrl.credit.labels import is_selected
 from scrl.credit.method import Evidence, Method
@@ -83,6 +84,8 @@ def sweep_settings(
     found = find_method(method)
     name = method if isinstance(method, str) else method.name
     grid = {**(GRID.get(name, {}) if _is_built_in(found) else {}), **values}
+    if len({stored.question_id for stored in groups}) <= MIN_OTHERS:  # p̄ never counts
+        grid = {each: tried for each, tried in grid.items() if each in values or each != "elsewhere_weight"}
     if found.label in MAJORITY or not _is_scrl(found):
         stability = majority_stability(groups, seed=seed) if found.label in MAJORITY else None
         for rule, chosen in _rules(found, grid, preset, seed):

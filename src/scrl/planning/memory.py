@@ -9,10 +9,9 @@ sampler. Bytes per GPU:
     gradients       4 A + 2 A   4 A + 4 A   4 A / s       4 A / s
     optimizer       8 A         8 A         8 A / s       8 A / s
     start model     2 W         4 W         4 W / s       4 W / s           with KL and without an adapter
-    sampler         – or 2 W    2 W / t     2 W / t       2 W / t           TRL alone keeps it while it trains
+    sampler         –           2 W / t     2 W / t       2 W / t           TRL alone keeps it while it trains
 
-The local engine samples with the weights it trains; with compute.sampler: vllm, vLLM has a copy of them, and
-compute.vllm_memory of the GPU as its cache. Its working weights may be float32 (`Work.size`); split masters and
+The local engine samples with the weights it trains. Its working weights may be float32 (`Work.size`); split masters and
 optimizer.state make the rest smaller (`bytes_per_trained_weight`). TRL and verl keep float32 weights and compute in
 bfloat16; DDP holds gradients a second time in its buckets. Norms' statistics, token ids and masks are in OVERHEAD.
 """
@@ -64,8 +63,6 @@ class Work:
     adapter_rank: int | None = None
     state: Literal["float32", "bfloat16"] = "float32"
     """How the optimizer's averages are kept."""
-    vllm_memory: float | None = None
-    """The share of a GPU that is vLLM's cache, if vLLM samples for the local engine."""
     size: int = HALF
     """Bytes of a working weight, and of a number in the KV cache."""
 
@@ -92,7 +89,6 @@ def work_of(config: RunConfig, num_questions: int | None) -> Work:
         has_reference=config.loss.kl_weight > 0,
         adapter_rank=config.lora.rank if config.lora else None,
         state=config.optimizer.state,
-        vllm_memory=config.compute.vllm_memory if config.compute.sampler == "vllm" else None,
     )
 
 
@@ -140,9 +136,10 @@ class Layout:
         """The most tokens of such a pass."""
         return self.micro_rows(work) * work.longest
 
-    def has_vllm(self, work: Work) -> bool:
+    @property
+    def has_vllm(self) -> bool:
         """Whether vLLM samples, with its own copy of the weights; in plans it always does with TRL and verl."""
-        return self.engine != "local" or work.vllm_memory is not None
+        return self.engine != "local"
 
 
 class Part(NamedTuple):
@@ -154,8 +151,8 @@ class Part(NamedTuple):
     in_training: bool = True
 
 
-def parts(shape: ModelShape, work: Work, layout: Layout, rows: int, memory: float = 0.0) -> tuple[Part, ...]:
-    """The parts of a GPU's `memory` bytes while `rows` completions are written in parallel."""
+def parts(shape: ModelShape, work: Work, layout: Layout, rows: int) -> tuple[Part, ...]:
+    """The parts of a GPU's memory while `rows` completions are written in parallel."""
     is_ours, s, num_weights = layout.engine == "local", layout.shards, shape.num_weights
     trained = trained_weights(shape, work)
     masters, gradients, averages = bytes_per_trained_weight(work, layout)
@@ -164,9 +161,8 @@ def parts(shape: ModelShape, work: Work, layout: Layout, rows: int, memory: floa
         working = min(num_weights, shape.outer_weights + 3 * shape.layer_weights)
     reference = num_weights if work.has_reference and work.adapter_rank is None else 0
     activations = layout.micro_tokens(work) * activation_bytes(shape, work, is_fused=is_ours)
-    stays = layout.engine == "trl"  # vLLM sleeps while verl or the local engine trains; our sampler drops its cache
-    vllm_weights = num_weights if layout.has_vllm(work) else 0
-    cache = rows * row_bytes(shape, work, layout) if work.vllm_memory is None else work.vllm_memory * memory
+    stays = layout.engine == "trl"  # vLLM sleeps while verl trains; our sampler drops its cache
+    vllm_weights = num_weights if layout.has_vllm else 0
     return (
         Part("weights", work.size * working, in_sampling=is_ours),
         Part("masters", masters * (trained if is_ours else num_weights) / s),
@@ -176,8 +172,8 @@ def parts(shape: ModelShape, work: Work, layout: Layout, rows: int, memory: floa
         Part("activations", activations, in_sampling=False),
         Part("logits", logit_bytes(shape, work, layout), in_sampling=False),
         Part("vLLM's weights", work.size * vllm_weights / layout.tensor, in_training=stays),
-        Part("sampler's cache", cache, in_training=stays),
-        Part("overhead", VLLM_OVERHEAD if layout.has_vllm(work) else OVERHEAD),
+        Part("sampler's cache", rows * row_bytes(shape, work, layout), in_training=stays),
+        Part("overhead", VLLM_OVERHEAD if layout.has_vllm else OVERHEAD),
     )
 
 
@@ -259,19 +255,13 @@ class Fit:
 
 def fit(shape: ModelShape, work: Work, layout: Layout, memory: float) -> Fit | None:
     """As many rows in parallel as `memory` bytes allow, up to those there are; None if not even one fits."""
-    if work.vllm_memory is not None:
-        room = work.vllm_memory * memory
-    else:
-        sampling, training = peaks(parts(shape, work, layout, 0))
-        room = memory - (max(sampling, training) if layout.engine == "trl" else sampling)
+    sampling, training = peaks(parts(shape, work, layout, 0))
+    room = memory - (max(sampling, training) if layout.engine == "trl" else sampling)
     rows = min(layout.rows_at_once(work), int(max(room, 0) // row_bytes(shape, work, layout)))
-    in_all = parts(shape, work, layout, rows, memory)
+    in_all = parts(shape, work, layout, rows)
     return Fit(layout, work, rows, in_all) if rows and max(peaks(in_all)) <= memory else None
 
 
 def least_memory(shape: ModelShape, work: Work, layout: Layout) -> float:
-    """Bytes of the smallest GPU that has room for a completion: x ≥ all but the cache + share x, share x ≥ a row."""
-    if (share := work.vllm_memory) is None:
-        return max(peaks(parts(shape, work, layout, 1)))
-    sampling, training = peaks(parts(shape, work, layout, 0))
-    return max(sampling / (1 - share), row_bytes(shape, work, layout) / share, training)
+    """Bytes of the smallest GPU that has room for a completion."""
+    return max(peaks(parts(shape, work, layout, 1)))

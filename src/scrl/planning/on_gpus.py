@@ -20,7 +20,6 @@ from scrl.errors import ConfigError
 from scrl.planning.memory import GIB, PROMPT, Fit, Layout, Work, disk_bytes, fit, least_memory, peaks, smaller, work_of
 from scrl.planning.shapes import ModelShape, shape_of
 from scrl.reporting.text import counted
-from scrl.sampling.vllm import refuse_more
 
 WIDTH = 100
 
@@ -101,8 +100,6 @@ def refusal_of(config: RunConfig, layout: Layout, num_questions: int | None) -> 
             batch_sizes(config, step_size(config, num_questions or questions), layout.gpus)
         elif layout.engine == "verl":
             verl_settings(config, RunFacts("OUT", questions, PROMPT))
-        elif config.compute.sampler == "vllm":
-            refuse_more(config.rule().token_facts)
     except ConfigError as error:
         return str(error)
     return None
@@ -147,13 +144,13 @@ def gpu_lines(plan: GpuPlan) -> Iterator[str]:
 
 def _fit_lines(plan: GpuPlan, fit: Fit) -> Iterator[str]:
     layout, work = fit.layout, fit.work
-    sampler = f", vLLM over {counted(layout.tensor, 'GPU')}" if layout.has_vllm(work) else ""
+    sampler = f", vLLM over {counted(layout.tensor, 'GPU')}" if layout.has_vllm else ""
     yield f"{layout} on {counted(layout.gpus, 'GPU')}{sampler}"
     if changes := " ".join(_changes(plan.work, fit)):
         yield f"  with {changes}"
     rows = f"{fit.rows} of {layout.rows_at_once(work)} completions"
     details = {
-        "sampler's cache": rows if work.vllm_memory is None else f"{work.vllm_memory:g} of the GPU: {rows}",
+        "sampler's cache": rows,
         "activations": f"{layout.micro_tokens(work):,} tokens{', computed twice' if work.is_checkpointed else ''}",
     }
     for part in filter(lambda part: part.bytes, fit.parts):
@@ -173,5 +170,5 @@ def _changes(wanted: Work, fit: Fit) -> Iterator[str]:
         yield f"--compute.micro-batch {fit.work.micro_batch}"
     if fit.work.is_checkpointed != wanted.is_checkpointed:
         yield "--compute.gradient-checkpointing true"
-    if not fit.layout.has_vllm(fit.work) and fit.rows < fit.layout.rows_at_once(fit.work):  # vLLM lets rows wait
+    if not fit.layout.has_vllm and fit.rows < fit.layout.rows_at_once(fit.work):  # vLLM lets rows wait
         yield f"--compute.sampler-rows {fit.rows}"

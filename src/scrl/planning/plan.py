@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from scrl.config import RunConfig
+from scrl.credit.elsewhere import MIN_OTHERS, few_others
 from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import reader_of
@@ -99,9 +100,6 @@ def _plan(
         groups += len(questions)
     memory = memory_bytes(config, shape, work)
     amounts = ", ".join(f"{name} {amount / GIB:.2f}" for name, amount in memory.items() if amount)
-    above = "activations"
-    if not memory["sampler's cache"]:
-        above += f" and vLLM's cache (a share of {config.compute.vllm_memory:g} of the GPU)"
     device = pick_device(config.compute.device)
     dtype = pick_dtype(config.compute.dtype, device)
     checkpoints: list[str] = []
@@ -117,7 +115,8 @@ def _plan(
         f"{counted(config.steps, 'step')}, {counted(updates, 'update')}, {epochs:.1f} epochs of "
         f"{counted(len(questions), 'question')}; up to "
         f"{groups * config.completions * config.sampling.max_tokens:,} tokens sampled",
-        f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and {above} on top",
+        f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and activations on "
+        "top",
         *checkpoints,
         *warnings(config, len(questions), epochs, shape.num_weights),
     )
@@ -130,12 +129,10 @@ def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, 
     device = pick_device(config.compute.device)
     size = pick_dtype(config.compute.dtype, device).itemsize
     work = replace(work, size=size, adapter_rank=0 if config.lora else None)
-    has_share = device.type == "cuda" and work.vllm_memory is not None  # vLLM takes a share of the GPU
-    total = torch.cuda.get_device_properties(device).total_memory if has_share else 0
     layout = Layout("local", "none", 1)
-    amounts = {part.name: int(part.bytes) for part in parts(shape, work, layout, layout.rows_at_once(work), total)}
-    names = ["weights", "masters", "gradients", "optimizer", "start model", "sampler's cache"]
-    return {name: amounts[name] for name in (names if work.vllm_memory is None else [*names, "vLLM's weights"])}
+    amounts = {part.name: int(part.bytes) for part in parts(shape, work, layout, layout.rows_at_once(work))}
+    names = ("weights", "masters", "gradients", "optimizer", "start model", "sampler's cache")
+    return {name: amounts[name] for name in names}
 
 
 def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: int) -> Iterator[str]:
@@ -147,6 +144,8 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
         yield f"WARNING: {passes:.0f} passes over {over}; --steps {enough} would make {MANY_PASSES}"
     if config.questions_per_step > num_questions:
         yield f"questions_per_step: {config.questions_per_step}, but there are {num_questions}; a step takes them all"
+    if "elsewhere" in rule.needs and num_questions <= MIN_OTHERS:
+        yield few_others(num_questions - 1)
     usual = OptimizerSettings().learning_rate if config.lora is None else ADAPTER_LEARNING_RATE
     if num_weights > TINY and not usual / FAR_OFF <= rate <= usual * FAR_OFF:
         yield f"WARNING: optimizer.learning_rate is {rate:g}; {usual:g} is usual; so far off, runs fail or do nothing"

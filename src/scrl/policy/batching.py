@@ -45,8 +45,8 @@ class TrainingRow:
     """P ≥ 0 of `SplitAdvantage`."""
     negative_part: float
     """Q ≤ 0; the advantage is P + Q."""
-    weights_T: Floats
-    """The weights of its tokens in the loss."""
+    token_weight: float
+    """The weight of each of its tokens in the loss."""
 
     @property
     def length(self) -> int:
@@ -57,18 +57,14 @@ class TrainingRow:
 def training_rows(pairs: Sequence[tuple[Sampled, Credit]], mean: Mean, max_tokens: int) -> list[TrainingRow]:
     """The trained completions of one update, each token with its weight in the loss."""
     chosen = [(sampled, sampled.samples_G[row], credit, row) for sampled, credit in pairs for row in credit.trained]
-    own_weights_R = [
-        np.ones(len(sample.tokens_T)) if credit.token_weights_G is None else credit.token_weights_G[row]
-        for _, sample, credit, row in chosen
-    ]
-    weights_R = token_weights([float(own_T.sum()) for own_T in own_weights_R], mean, max_tokens)
+    weights_R = token_weights([len(sample.tokens_T) for _, sample, _, _ in chosen], mean, max_tokens)
     rows = []
-    for (sampled, sample, credit, row), own_T, weight in zip(chosen, own_weights_R, weights_R, strict=True):
+    for (sampled, sample, credit, row), weight in zip(chosen, weights_R.tolist(), strict=True):
         advantage = float(credit.advantages[row])
         parts = (max(advantage, 0.0), min(advantage, 0.0))
         if credit.split_advantages is not None:
             parts = (float(credit.split_advantages[0][row]), float(credit.split_advantages[1][row]))
-        rows.append(TrainingRow(sampled.prompt_P, sample.tokens_T, sample.logprobs_T, *parts, weight * own_T))
+        rows.append(TrainingRow(sampled.prompt_P, sample.tokens_T, sample.logprobs_T, *parts, weight))
     return rows
 
 
@@ -134,7 +130,7 @@ class Batch:
     old_logprobs_RT: Tensor | None
     positive_part_R: Tensor
     negative_part_R: Tensor
-    weights_RT: Tensor
+    token_weight_R: Tensor
 
     def spread(self, values_n: Tensor) -> Tensor:
         """A number of each completion token as [R, T], with zeros as padding.
@@ -168,8 +164,9 @@ class Batch:
         rows_n, columns_n = mask_RT.nonzero()
         states_n = np.where(columns_n == 0, lasts_R[rows_n], firsts_R[rows_n] + columns_n - 1)
         old_R = [row.old_logprobs_T for row in rows if row.old_logprobs_T is not None]
-        parts_R2 = np.asarray([(row.positive_part, row.negative_part) for row in rows], dtype=np.float32)
-        positive_part_R, negative_part_R = to_device(parts_R2, device).unbind(1)
+        numbers = [(row.positive_part, row.negative_part, row.token_weight) for row in rows]
+        numbers_R3 = to_device(np.asarray(numbers, dtype=np.float32), device)
+        positive_part_R, negative_part_R, token_weight_R = numbers_R3.unbind(1)
         return cls(
             tokens_RL=to_device(tokens_RL, device),
             packing=packing,
@@ -180,7 +177,7 @@ class Batch:
             old_logprobs_RT=to_device(pad_rows(old_R, np.float32), device) if old_R else None,
             positive_part_R=positive_part_R,
             negative_part_R=negative_part_R,
-            weights_RT=to_device(pad_rows([row.weights_T for row in rows], np.float32), device),
+            token_weight_R=token_weight_R,
         )
 
 

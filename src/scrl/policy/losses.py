@@ -91,11 +91,8 @@ def kl_to_reference(logprobs_RT: Tensor, reference_RT: Tensor, estimate: KLEstim
     return torch.exp(difference_RT) - difference_RT - 1
 
 
-def token_weights(lengths_R: Sequence[float], mean: Mean, max_tokens: int) -> Floats:
+def token_weights(lengths_R: Sequence[int], mean: Mean, max_tokens: int) -> Floats:
     """The weight of each token of each of R completions, so that the loss is Σ weight · ℓ.  (paper, eq. 2)
-
-    If a method weighs tokens, a completion's length is the sum of their weights; one without any weight adds
-    nothing, whatever it is divided by.
 
     completion: 1 / (R · T_i)      token: 1 / Σ T      constant: 1 / (R · most tokens allowed)
     pairs: as `token` within consecutive pairs of completions, then the mean over pairs (the authors' code).

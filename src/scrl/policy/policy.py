@@ -133,7 +133,7 @@ class Policy:
         """
         length = min(TRIED_LENGTH, self._max_tokens, tokens)
         tiny, row = (
-            TrainingRow(np.zeros(1, np.int64), np.zeros(T, np.int64), None, 1.0, 0.0, np.ones(T)) for T in (1, length)
+            TrainingRow(np.zeros(1, np.int64), np.zeros(T, np.int64), None, 1.0, 0.0, 1.0) for T in (1, length)
         )
         in_all, each = (tokens - 1, length) if self.is_packed else (tokens, row.length)  # packed, they share the prompt
         rows = [row] * -(-in_all // each)
@@ -166,7 +166,7 @@ class Policy:
         return UpdateReport(
             loss=float(np.mean([update.sums.loss for update in done])),
             grad_norm=float(np.mean([update.grad_norm for update in done])),
-            clipped_share=sums.clipped / max(1.0, sums.trained),
+            clipped_share=sums.clipped / max(1.0, sums.tokens),
             learning_rate=done[-1].learning_rate,
             kl=sums.kl / max(1.0, sums.tokens) if self._loss.kl_weight else None,
             notes=tuple(self._notes),
@@ -242,8 +242,7 @@ class Policy:
         parts_R = (batch.positive_part_R, batch.negative_part_R)
         clip = Clip(loss.clip_low, loss.clip_high, loss.dual_clip)
         token_loss_RT = clipped_surrogate(ratios_RT, *parts_R, clip)
-        trained_RT = batch.weights_RT > 0
-        clipped_RT = is_clipped(ratios_RT, *parts_R, clip) & trained_RT
+        clipped_RT = is_clipped(ratios_RT, *parts_R, clip) & mask_RT
         kl: Queued = 0
         if loss.kl_weight:
             kl_RT = kl_to_reference(logprobs_RT, self._reference_logprobs(batch), loss.kl)
@@ -251,9 +250,8 @@ class Policy:
             kl = (kl_RT.detach() * mask_RT).sum()
         if loss.entropy_bonus:
             token_loss_RT = token_loss_RT - loss.entropy_bonus * entropies_RT
-        loss_sum = (torch.where(mask_RT, token_loss_RT, 0.0) * batch.weights_RT).sum()
-        counts = (clipped_RT.sum(), trained_RT.sum(), len(batch.targets_n))
-        return loss_sum, Sums(loss_sum.detach(), *counts, kl)
+        loss_sum = (torch.where(mask_RT, token_loss_RT, 0.0) * batch.token_weight_R[:, None]).sum()
+        return loss_sum, Sums(loss_sum.detach(), clipped_RT.sum(), len(batch.targets_n), kl)
 
     @torch.no_grad()
     def _reference_logprobs(self, batch: Batch) -> Tensor:

@@ -89,10 +89,7 @@ def scorer(model: Any) -> Callable[[Sequence[Pair], float], list[Scores]]:
                     found = _score_batch(score_tokens, [pairs_R[row] for row in rows], temperature)
                     scores |= zip(rows, found, strict=True)
         except torch.OutOfMemoryError as error:
-            raise TrainingError(
-                "memory ran out while completions were scored. Lower compute.vllm_memory, or shorten "
-                "sampling.max_tokens."
-            ) from error
+            raise TrainingError("memory ran out while completions were scored: shorten sampling.max_tokens") from error
         return [scores[row] for row in range(len(pairs_R))]
 
     return score

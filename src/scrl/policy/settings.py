@@ -78,13 +78,7 @@ class ComputeSettings(Settings):
     )
     micro_batch: int = Field(16, ge=1, description="Completions per pass of an update; fewer where memory runs out.")
     sampler_rows: int = Field(512, ge=1, description="Completions decoded side by side; halved when memory runs out.")
-    sampler: str = Field(
-        "local",
-        description="What draws completions: local, vllm on the same GPU (pip install 'scrl[vllm]'), or module:NAME.",
-    )
-    vllm_memory: float = Field(
-        0.4, gt=0, lt=1, description="For vllm: its cache, as a share of the GPU's memory; given back while training."
-    )
+    sampler: str = Field("local", description="What draws completions: local, or one of your own, module:NAME.")
     gradient_checkpointing: bool = Field(
         False,
         description="Recompute activations instead of keeping them; turned on automatically where one completion would "
@@ -95,8 +89,6 @@ class ComputeSettings(Settings):
     @classmethod
     def _known_or_own(cls, value: str) -> str:
         module, colon, name = value.partition(":")
-        if value not in ("local", "vllm") and not (module and colon and name):
-            raise ConfigError(
-                f"compute.sampler: {value!r} is neither local nor vllm; one of your own is written module:NAME"
-            )
+        if value != "local" and not (module and colon and name):
+            raise ConfigError(f"compute.sampler: {value!r} is not local; one of your own is written module:NAME")
         return value

@@ -22,9 +22,6 @@ class Sums(NamedTuple, Generic[Number_co]):
 
     loss: Number_co
     clipped: Number_co
-    """Tokens trained on that were clipped."""
-    trained: Number_co
-    """Tokens trained on: those with a weight."""
     tokens: Number_co
     kl: Number_co
 
@@ -70,8 +67,7 @@ class QueuedUpdate(NamedTuple):
 
 def sums_without_signal(rows: Sequence[TrainingRow]) -> Sums[Queued]:
     """What the passes would have counted: a loss of 0, nothing clipped."""
-    trained = sum(int((row.weights_T > 0).sum()) for row in rows)
-    return Sums(loss=0, clipped=0, trained=trained, tokens=sum(len(row.tokens_T) for row in rows), kl=0)
+    return Sums(loss=0, clipped=0, tokens=sum(len(row.tokens_T) for row in rows), kl=0)
 
 
 def total(sums: Sequence[Sums[Queued]]) -> Sums[float]:

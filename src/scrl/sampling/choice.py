@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from scrl.errors import ConfigError
-from scrl.policy.model import LanguageModel, pick_device
+from scrl.policy.model import LanguageModel
 from scrl.policy.settings import ComputeSettings
 from scrl.sampling.sampler import MEMBERS, Sampler
 from scrl.user_code import import_user_module
@@ -15,11 +15,7 @@ from scrl.user_code import import_user_module
 
 def check_sampler(compute: ComputeSettings) -> None:
     """Refuse a sampler that cannot run here, before a model is loaded."""
-    if compute.sampler == "vllm":
-        from scrl.sampling.vllm_engine import require_vllm
-
-        require_vllm(pick_device(compute.device))
-    elif compute.sampler != "local":
+    if compute.sampler != "local":
         _own_sampler(compute.sampler)
 
 
@@ -27,24 +23,15 @@ def open_sampler(
     language_model: LanguageModel,
     compute: ComputeSettings,
     *,
-    max_length: int,
-    seed: int,
     record: Collection[str] = (),
-    trust_remote_code: bool = False,
     on_note: Callable[[str], None] | None = None,
     on_token: Callable[[int, int], None] | None = None,
 ) -> Sampler:
     """The sampler that `compute.sampler` names, on a loaded model.
 
-    `max_length` bounds the tokens of a prompt and its completion together. `record` names what is recorded of every
-    token besides log-probability and entropy. `on_note` is told what makes sampling slower, `on_token`
-    by the local sampler how many tokens each completion has so far, and the most it may have.
+    `record` names what is recorded of every token besides log-probability and entropy. `on_note` is told what makes
+    sampling slower, `on_token` by the local sampler how many tokens each completion has so far, of how many.
     """
-    if compute.sampler == "vllm":
-        from scrl.sampling.vllm import open_vllm, refuse_more
-
-        refuse_more(record)
-        return open_vllm(language_model, compute, max_length, seed, trust_remote_code)
     if compute.sampler == "local":
         from scrl.sampling.local import LocalSampler
 

@@ -40,7 +40,7 @@ def draw(logits_RV: Tensor, uniforms_R: Tensor, settings: SamplingSettings, reco
 
     π is over the whole vocabulary. With temperature 0 the likeliest token is taken, and π is that of T = 1. top-p and
     top-k restrict what is drawn, never what is recorded. `record` names additional numbers: `margin` is π(likeliest) −
-    π(second), `certainty` is −mean over the vocabulary of log π = logsumexp(z) − mean(z).
+    π(second).
     """
     logprobs_RV = torch.log_softmax(logits_RV.float() / (settings.temperature or 1.0), dim=-1)
     probs_RV = logprobs_RV.exp()
@@ -53,8 +53,6 @@ def draw(logits_RV: Tensor, uniforms_R: Tensor, settings: SamplingSettings, reco
     if "margin" in record:
         top_R2 = probs_RV.topk(2, dim=-1).values
         facts_R["margin"] = top_R2[:, 0] - top_R2[:, 1]
-    if "certainty" in record:
-        facts_R["certainty"] = -logprobs_RV.mean(dim=-1)
     return Draw(tokens_R, chosen_R, torch.special.entr(probs_RV).sum(dim=-1), facts_R)
 
 

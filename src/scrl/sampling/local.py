@@ -39,7 +39,6 @@ class LocalSampler(Detokenizer):
     """Draws from a model in this process's memory; never sees an answer."""
 
     shares_weights = True
-    drift = None
     """It reads the policy's own weights, and records the distribution it draws from."""
 
     def __init__(
@@ -57,7 +56,7 @@ class LocalSampler(Detokenizer):
         `on_note` is told that, and anything else that makes sampling slower.
 
         `on_token` is called after every token, except on a GPU, where captured steps draw hundreds per second.
-        `record` names what is recorded of every token besides log-probability and entropy: margin, certainty.
+        `record` names what is recorded of every token besides log-probability and entropy: margin.
         """
         super().__init__(tokenizer)
         self._model = model
@@ -172,8 +171,7 @@ class LocalSampler(Detokenizer):
 
     def _to_samples(self, rows: DecodedRows, stops: StopTexts | None) -> list[Sample]:
         numbers = {"logprobs_T": rows.logprobs_RT, "entropies_T": rows.entropies_RT}
-        names = {"margin": "margins_T", "certainty": "certainties_T"}
-        numbers |= {names[fact]: values_RT for fact, values_RT in rows.facts_RT.items()}
+        numbers |= {f"{fact}s_T": values_RT for fact, values_RT in rows.facts_RT.items()}
         arrays = {name: values_RT.cpu().numpy().astype(np.float64) for name, values_RT in numbers.items()}
         check_finite([arrays["logprobs_T"]])
         lengths_R, tokens_RT = rows.lengths_R.tolist(), rows.tokens_RT.cpu().numpy()

@@ -46,10 +46,6 @@ class Sampler(Protocol):
     def rows_per_call(self) -> int:
         """Completions to ask for in one call: more than `max_rows` if rows that end are replaced by others."""
 
-    @property
-    def drift(self) -> float | None:
-        """Mean |Δ log π| between sampler and policy over the tokens of a step; None: the same numbers, or unknown."""
-
     def sample(
         self,
         prompts_B: Sequence[Prompt],
@@ -72,6 +68,6 @@ class Sampler(Protocol):
 
 
 MEMBERS = (
-    "note", "max_rows", "shares_weights", "rows_per_call", "drift", "sample", "release", "texts", "stop_texts",
+    "note", "max_rows", "shares_weights", "rows_per_call", "sample", "release", "texts", "stop_texts",
 )  # fmt: skip
 """The members of a Sampler."""

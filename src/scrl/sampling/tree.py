@@ -21,8 +21,8 @@ from scrl.sampling.sampler import Prompt, Sampler
 from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.stop_texts import StopTexts
 
-PER_TOKEN = ("tokens_T", "logprobs_T", "entropies_T", "margins_T", "certainties_T")
-"""The fields of a Sample with one value per token; the last two may be None."""
+PER_TOKEN = ("tokens_T", "logprobs_T", "entropies_T", "margins_T")
+"""The fields of a Sample with one value per token; the last may be None."""
 
 
 def sample_tree(

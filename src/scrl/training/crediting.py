@@ -55,8 +55,7 @@ class Crediting:
             credit = rule.assign(replace(evidence, elsewhere=elsewhere))
             if votes is not present:
                 credit = replace(credit, stock=present.elsewhere(sampled.question.id, ()).stock)
-            weights_G = rule.token_weights([sample.entropies_T for sample in sampled.samples_G])
-            groups.append(CreditedGroup(sampled, evidence.classes, replace(credit, token_weights_G=weights_G)))
+            groups.append(CreditedGroup(sampled, evidence.classes, credit))
         return groups
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 
 @contextmanager
-def stop_on_sigterm(pass_on: Callable[[], object]) -> Iterator[None]:
+def stop_on_sigterm(pass_on: Callable[[], object] = lambda: None) -> Iterator[None]:
     """A cluster's SIGTERM ends a run as Ctrl-C does: it is saved. `pass_on` sends it to child processes."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -71,9 +72,8 @@ def _take_all_steps(run: Run) -> Run:
             state = run.state
             if state.step or state.evaluated_at is not None or state.votes_pass is not None:  # else nothing is lost
                 run.save_last()
-            run.listener.note(
-                f"stopped after step {run.state.step}; resume with: scrl train --resume {run.folder.path}"
-            )
+            again = shlex.join(["scrl", "train", "--resume", str(run.folder.path)])
+            run.listener.note(f"stopped after step {run.state.step}; resume with: {again}")
             raise
     return run
 
@@ -114,7 +114,6 @@ def take_steps(run: Run) -> None:
             with clock.measure("seconds_update"):
                 update = run.update(groups_B)
             metrics = step_metrics(groups_B, update, state.labels, state.first_answers) | step_label_quality(groups_B)
-            metrics |= {} if run.sampler.drift is None else {"sampler_drift": run.sampler.drift}
             if stream is not run.stream:
                 unasked = len(run.stream.questions) - len(stream.questions)
                 metrics["tokens_saved"] = metrics["tokens"] * unasked / len(stream.questions)
@@ -338,10 +337,7 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
     sampler = open_sampler(
         language_model,
         config.compute,
-        max_length=config.prompt.max_tokens + config.sampling.max_tokens,
-        seed=config.seed,
         record=rule.token_facts,
-        trust_remote_code=config.trust_remote_code,
         on_note=listener.note,
         on_token=listener.tokens,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -68,8 +69,7 @@ def export_card(export: Export, tokenizer: Any, evaluations: Sequence[Evaluation
     steps = "" if export.step is None else f"{counted(export.step, 'step')} of "
     version = f" {export.version}" if export.version else ""
     head = {"library_name": "transformers" if export.adapter_of is None else "peft"}
-    is_on_hub = config.model.count("/") == 1 and not config.model.startswith((".", "/", "~"))
-    head |= {"base_model": config.model} if is_on_hub else {}
+    head |= {"base_model": config.model} if _is_on_hub(config.model) else {}
     return f"""{_opening(config, head, steps, export.guard_stop, version)}
 A step took {counted(config.questions_per_step, "question")} with {config.completions} completions each. All settings:
 [{SETTINGS}]({SETTINGS}).
@@ -107,10 +107,19 @@ def _opening(config: RunConfig, names: dict[str, str], steps: str, guard_stop: s
     source = "rewards came from their gold answers: a control" if uses_gold else "no gold answer was used"
     return f"""---
 {yaml.safe_dump({**names, "tags": tags}, sort_keys=False)}---
-# {config.model} after {steps}{rule.method.name}
+# {_name(config.model)} after {steps}{rule.method.name}
 
-{warning}Adapted with [scrl](https://pypi.org/project/scrl){version} to the questions of {config.questions}; {source}.
+{warning}Adapted with scrl{version} to the questions of {config.questions}; {source}.
 The method, {rule.method.name}: {rule.method.idea}."""
+
+
+def _is_on_hub(model: str) -> bool:
+    return model.count("/") == 1 and not model.startswith((".", "/", "~"))
+
+
+def _name(model: str) -> str:
+    """Of a folder its last part, without the way there."""
+    return model if _is_on_hub(model) else Path(model).expanduser().resolve().name
 
 
 def _what_it_is(export: Export) -> str:
@@ -140,11 +149,12 @@ def _transformers_lines(export: Export, tokenizer: Any) -> str:
     if sampling.temperature:
         how = f"do_sample=True, temperature={sampling.temperature}, top_p={sampling.top_p}, top_k={sampling.top_k}"
     stop = f", stop_strings={list(sampling.stop)}, tokenizer=tokenizer" if sampling.stop else ""
-    return f"""from transformers import AutoModelForCausalLM, AutoTokenizer
+    return f"""import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 folder = "."  # where this file is
 tokenizer = AutoTokenizer.from_pretrained(folder{code})
-model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto"{code})  # a CPU may be faster with "float32"
+model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto" if torch.cuda.is_available() else "float32"{code})
 question = "{QUESTION}"
 {name} = {prompt}
 tokens = {encode}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 from scrl.credit.method import Method
 from scrl.credit.methods import compass, contrast, controls, etmr, restrain, scrl, ttrl
-from scrl.credit.methods.related import dare, ddrl, empo, evol_rl, intuitor, rent, spine
+from scrl.credit.methods.related import dare, ddrl, empo, evol_rl, rent
 from scrl.errors import ConfigError, did_you_mean
 from scrl.user_code import import_user_module
 
@@ -23,15 +26,27 @@ METHODS: dict[str, Method] = {
         scrl.WITHOUT_GATE,
         scrl.WITHOUT_SHAPING,
         rent.RENT,
-        intuitor.INTUITOR,
         empo.EMPO,
         ddrl.DDRL,
-        spine.SPINE,
         dare.DARE,
         evol_rl.EVOL_RL,
         *controls.CONTROLS,
     )
 }
+
+
+def where_found(method: Method) -> str:
+    """The name by which a run finds a method again: in METHODS, or `module:NAME` of a loaded module."""
+    if METHODS.get(method.name) is method:
+        return method.name
+    for module in [*sys.modules.values()]:
+        for name, value in [*vars(module).items()] if isinstance(module, ModuleType) else ():
+            if value is method and module.__name__ != "__main__":
+                return f"{module.__name__}:{name}"
+    raise ConfigError(
+        f"method: a run must find {method.name!r} again when it is resumed. Write it into a file of its own, for "
+        "instance my_methods.py, as MINE = Method(...), and import it from there, or give method='my_methods:MINE'."
+    )
 
 
 def find_method(name: str | Method) -> Method:

@@ -14,7 +14,7 @@ from scrl.policy.settings import BETAS
 LOSS_TYPES = {"completion": "grpo", "token": "dapo", "constant": "dr_grpo", "pairs": "bnpo"}
 """TRL's name for what a token's loss is divided by; `bnpo` is the mean over the tokens of a micro-batch."""
 NEEDS_MET = frozenset({"entropy", "length", "text", "truth", "elsewhere"})
-"""The needs of methods that can be met here; others require a second prompt, the start model or all logits."""
+"""The needs of methods that can be met here; others require the start model or all logits."""
 
 
 def check_config(config: RunConfig) -> None:
@@ -24,7 +24,6 @@ def check_config(config: RunConfig) -> None:
         require_extra("vllm", "engine_options.use_vllm")
     rule = config.rule()
     hooks = (
-        (rule.method.weigh_tokens, "weighs tokens, and TRL's loss has one advantage per completion"),
         (rule.method.advantage, "computes its own advantages, and TRL's are single numbers of mean 0"),
         (rule.method.plan, "samples completions that share their beginnings, and TRL samples each separately"),
     )

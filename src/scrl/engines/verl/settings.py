@@ -129,7 +129,7 @@ def verl_settings(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
     for name in leaves(config.engine_options, ""):
         if value_at(settings, name.removeprefix(".")) is not None:
             raise ConfigError(f"engine_options{name}: is set by another setting of ours; see docs/scaling.md")
-    check_method(config, settings["actor_rollout_ref"]["actor"])
+    check_method(config)
     # One storage process per GPU, at most verl's eight: each wants a CPU core, and a run waits for all of them.
     storage = {"SimpleStorage": {"num_data_storage_units": min(8, config.nodes * config.gpus)}}
     ours = merged(DEFAULTS | {"transfer_queue": {"backend": storage}}, settings)
@@ -241,20 +241,16 @@ def read_settings(verl: Mapping[str, Any]) -> RunConfig:
         | {"model": str(verl["actor_rollout_ref"]["model"]["path"]), "questions": str(verl["data"]["train_files"])}
         | {"trained": rollout["n"], "engine": "verl", "sampling": {"max_tokens": rollout["response_length"]}}
     )
-    check_method(config, verl["actor_rollout_ref"]["actor"])
+    check_method(config)
     return config
 
 
-def check_method(config: RunConfig, actor: Mapping[str, Any]) -> None:
+def check_method(config: RunConfig) -> None:
     """Refuse a method that needs more than verl's passes give."""
     rule = config.rule()
     reasons = [f"needs {need!r}, which verl's passes do not give" for need in sorted(rule.needs - NEEDS_MET)]
     if rule.method.plan is not None:
         reasons.insert(0, "samples completions that share their beginnings, and verl samples each separately")
-    mode = LOSS_AGG_MODES["completion"]
-    is_weighable = actor["loss_agg_mode"] == mode and not actor["use_kl_loss"] and not actor["entropy_coeff"]
-    if rule.method.weigh_tokens is not None and not is_weighable:
-        reasons.append(f"weighs tokens, which verl's loss can do with loss_agg_mode={mode}, no KL and no bonus")
     if reasons:
         raise ConfigError(f"method: {rule.method.name!r} {reasons[0]}. Use another method, or the local engine.")
 

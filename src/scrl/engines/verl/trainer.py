@@ -37,7 +37,7 @@ from scrl.engines.verl.settings import read_settings
 from scrl.errors import ConfigError, InputError
 from scrl.files.run_state import ENGINE_STATE
 from scrl.lab.stored_groups import first_visits
-from scrl.records import Credit, Question, Sample, Sampled
+from scrl.records import Question, Sample, Sampled
 from scrl.training.crediting import Crediting, with_drawn
 
 require_engine("verl")
@@ -86,7 +86,7 @@ class ScrlTrainer(PPOTrainerSync):
         for keys_G, group in zip(keys_BG.values(), groups_B, strict=True):
             for g in group.credit.trained:
                 key = keys_G[g]
-                self.advantages[key] = token_advantages(group.credit, g, rows[key]["response_mask"])
+                self.advantages[key] = float(group.credit.advantages[g]) * rows[key]["response_mask"].float()
                 rewards[key] = torch.zeros(len(rows[key]["responses"]))
                 rewards[key][-1] = float(group.credit.rewards[g])  # at the last token, where verl looks for it
         put(batch.partition_id, {"rm_scores": rewards})
@@ -208,16 +208,3 @@ def groups_of(keys: Iterable[str]) -> dict[str, list[str]]:
             raise ConfigError("actor_rollout_ref.rollout.agent: completions of several parts cannot vote.")
         groups[uid][int(session)] = key
     return {uid: [key for _, key in sorted(sessions.items())] for uid, sessions in groups.items()}
-
-
-def token_advantages(credit: Credit, g: int, mask_T: Tensor) -> Tensor:
-    """Â_t = Â · w_t · T / Σ w, so that the mean over T tokens is weighted by w; 0 outside the mask, and if Σ w = 0."""
-    is_written_T = mask_T.bool()
-    length = int(is_written_T.sum())
-    own_T = np.full(length, credit.advantages[g])
-    if credit.token_weights_G is not None:
-        weights_T = credit.token_weights_G[g]
-        own_T = own_T * weights_T * length / (weights_T.sum() or 1.0)
-    advantages_T = torch.zeros(len(mask_T))
-    advantages_T[is_written_T] = torch.from_numpy(own_T).float()
-    return advantages_T

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from scrl.sampling.gpu import reference_ops
-from scrl.sampling.gpu.decode_step import Ops, next_logits
+from scrl.sampling.gpu.decode_step import Ops, draw_tokens, next_logits
 from scrl.sampling.gpu.fused_weights import FusedWeights
 from scrl.sampling.gpu.step_memory import StepMemory
 from scrl.sampling.settings import SamplingSettings
@@ -76,7 +75,7 @@ class CudaGraphs:
             self._run(key, memory, weights, settings)
         if kind == "sorted" and self._logits is not None:
             self._note("sampling.top_k: likeliest tokens are found by sorting, outside of the captured step: slower")
-            reference_ops.draw_tokens(self._logits[: size.rows], memory.state, memory.completions, settings)
+            draw_tokens(self._logits[: size.rows], memory.state, memory.completions, settings)
 
     def _run(self, key: GraphKey, memory: StepMemory, weights: FusedWeights, settings: SamplingSettings) -> None:
         """The part of a step that can be captured."""

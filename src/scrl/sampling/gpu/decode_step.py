@@ -15,15 +15,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from scrl.sampling.gpu.decode_state import TOKEN, DecodeState, PageTables
-from scrl.sampling.gpu.fused_weights import FusedWeights, Layer, Linear
-from scrl.sampling.gpu.reference_ops import turned_heads
+from scrl.sampling.decoders import apply_rope
+from scrl.sampling.draw import draw
+from scrl.sampling.gpu.decode_state import (
+    ALIVE,
+    COMPLETION,
+    LENGTH,
+    LIMIT,
+    SUFFIX,
+    TOKEN,
+    Completions,
+    DecodeState,
+    PageTables,
+)  # fmt: skip
+from scrl.sampling.gpu.fused_weights import FusedWeights, Layer, Linear, Shape
+from scrl.sampling.settings import SamplingSettings
 
 Ops = Any
-"""The operations of a step: the module `reference_ops` or `kernels`, which have the same functions."""
+"""The operations of a step: the module `kernels`, or one with the same functions."""
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, queries, keys, values) → mixed values, all [prompts, heads, tokens, head size]."""
 
@@ -60,6 +73,21 @@ def run_prompts(
             hidden_nE, residual_nE = _after_attention(ops, mixed_nE, residual_nE, layer, shape.eps)
 
 
+def turned_heads(qkv: Tensor, layer: Layer, shape: Shape, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values [..., heads, D], the first two normed where the model does so, and turned."""
+    sizes = [shape.heads, shape.kv_heads, shape.kv_heads]
+    queries, keys, values = torch.split(qkv.view(*qkv.shape[:-1], -1, shape.head_size), sizes, dim=-2)
+    if layer.q_norm is not None and layer.k_norm is not None:
+        queries, keys = rms_norm(queries, layer.q_norm, shape.eps), rms_norm(keys, layer.k_norm, shape.eps)
+    return apply_rope(queries, cos, sin), apply_rope(keys, cos, sin), values
+
+
+def rms_norm(states: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """(x / rms(x)) · w, the root mean square in float32."""
+    wide = states.float()
+    return weight * (wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)).to(states.dtype)
+
+
 def _after_attention(
     ops: Ops, mixed_RE: Tensor, residual_RE: Tensor, layer: Layer, eps: float
 ) -> tuple[Tensor, Tensor]:
@@ -73,3 +101,28 @@ def _project(ops: Ops, inputs: Tensor, linear: Linear) -> Tensor:
     """x Wᵀ + b, and with an adapter + (s x Aᵀ) Bᵀ."""
     outputs = F.linear(inputs, linear.weight, linear.bias)
     return outputs if linear.lora_B is None else ops.add_low_rank(outputs, linear.lora_B)
+
+
+def draw_tokens(logits_RV: Tensor, state: DecodeState, completions: Completions, settings: SamplingSettings) -> None:
+    """Draw and store a token for each living row, top-k among the settings: `draw_kernels` does the rest faster.
+
+    A row dies with an end token or at its limit.
+    """
+    fields = state.fields[:, : len(logits_RV)]
+    index_R = fields[LENGTH].long().clamp(max=completions.uniforms_CT.shape[1] - 1)
+    uniforms_R = completions.uniforms_CT[fields[COMPLETION].long(), index_R]
+    new = draw(logits_RV, uniforms_R, settings, completions.facts_CT)
+    is_alive_R = fields[ALIVE] != 0
+    # Dead rows write to the last completion, which is never read.
+    completion_R = torch.where(is_alive_R, fields[COMPLETION], len(completions.tokens_CT) - 1).long()
+    length_R = torch.where(is_alive_R, fields[LENGTH], 0).long()
+    completions.tokens_CT[completion_R, length_R] = new.tokens_R.to(completions.tokens_CT.dtype)
+    completions.logprobs_CT[completion_R, length_R] = new.logprobs_R
+    completions.entropies_CT[completion_R, length_R] = new.entropies_R
+    for name, values_R in new.facts_R.items():
+        completions.facts_CT[name][completion_R, length_R] = values_R
+    fields[TOKEN] = torch.where(is_alive_R, new.tokens_R.to(fields.dtype), fields[TOKEN])
+    fields[LENGTH] += is_alive_R
+    completions.lengths_C[completion_R] = fields[LENGTH]
+    fields[ALIVE] = is_alive_R & ~torch.isin(new.tokens_R, state.end_tokens) & (fields[LENGTH] < fields[LIMIT])
+    fields[SUFFIX] += fields[ALIVE]  # a dead row stays where it is: its next token might need a page it does not have

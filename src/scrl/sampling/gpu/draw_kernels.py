@@ -33,18 +33,17 @@ def draw_tokens(
     """Draw and store a token for each living row; `settings` without top-k."""
     rows, vocabulary = logits_RV.shape
     blocks = triton.cdiv(vocabulary, block)
-    sums = torch.empty(rows, blocks, 6, dtype=torch.float32, device=logits_RV.device)
+    sums = torch.empty(rows, blocks, 5, dtype=torch.float32, device=logits_RV.device)
     _sum_blocks[(rows, blocks)](logits_RV, state.draw_params, sums, vocabulary, blocks, BLOCK=block, num_warps=4)
-    margin, certainty = (completions.facts_CT.get(name) for name in ("margin", "certainty"))
-    nothing = completions.logprobs_CT
+    margin = completions.facts_CT.get("margin")
     _draw_tokens[(rows,)](
         logits_RV, state.draw_params, sums, state.fields, state.end_tokens, completions.tokens_CT,
         completions.logprobs_CT, completions.entropies_CT, completions.lengths_C, completions.uniforms_CT,
-        nothing if margin is None else margin, nothing if certainty is None else certainty,
+        completions.logprobs_CT if margin is None else margin,
         vocabulary, blocks, state.fields.shape[1], completions.tokens_CT.shape[1],
         BLOCK=block, BLOCKS=triton.next_power_of_2(blocks), ENDS=len(state.end_tokens),
         GREEDY=settings.temperature == 0, NUCLEUS=settings.temperature > 0 and settings.top_p < 1,
-        MARGIN=margin is not None, CERTAINTY=certainty is not None, TOKEN_ROW=TOKEN, LENGTH_ROW=LENGTH,
+        MARGIN=margin is not None, TOKEN_ROW=TOKEN, LENGTH_ROW=LENGTH,
         SUFFIX_ROW=SUFFIX, ALIVE_ROW=ALIVE, LIMIT_ROW=LIMIT, COMPLETION_ROW=COMPLETION,
         num_warps=16 if settings.top_p < 1 else 8,
     )  # fmt: skip
@@ -52,25 +51,24 @@ def draw_tokens(
 
 @triton.jit
 def _sum_blocks(logits, drawing, sums, vocabulary, blocks, BLOCK: tl.constexpr):
-    """(row, block): m, s, t, the place of m, the second highest, Σ z."""
+    """(row, block): m, s, t, the place of m, the second highest."""
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     place = block * BLOCK + tl.arange(0, BLOCK)
-    inside = place < vocabulary
-    z = tl.load(logits + row * vocabulary + place, mask=inside, other=float("-inf")).to(tl.float32) / tl.load(drawing)
+    z = tl.load(logits + row * vocabulary + place, mask=place < vocabulary, other=float("-inf")).to(tl.float32)
+    z /= tl.load(drawing)
     top = tl.max(z, axis=0)
     where = tl.min(tl.where(z == top, place, vocabulary - 1), axis=0)
     # A block may hold nothing but −∞: then s = t = 0, and e^(−∞ + ∞) must not be computed.
     base = tl.where(top == float("-inf"), 0.0, top)
     centred = tl.where(z == float("-inf"), 0.0, z - base)
     p = tl.where(z == float("-inf"), 0.0, tl.exp(centred))
-    to = sums + (row * blocks + block) * 6
+    to = sums + (row * blocks + block) * 5
     tl.store(to, top)
     tl.store(to + 1, tl.sum(p, axis=0))
     tl.store(to + 2, tl.sum(p * centred, axis=0))
     tl.store(to + 3, where.to(tl.float32))
     tl.store(to + 4, tl.max(tl.where(place == where, float("-inf"), z), axis=0))
-    tl.store(to + 5, tl.sum(tl.where(inside, z, 0.0), axis=0))
 
 
 @triton.jit
@@ -93,7 +91,7 @@ def _nucleus_edge(logits, sums, temperature, top, limit, vocabulary, blocks, BLO
         bound = tl.where(i < 7, edge + (i + 1) * step, 0x7FFFFFFF)
         parts = tl.zeros([BLOCK, 8], tl.float32)
         for block in range(blocks):
-            nearest = tl.maximum(top - tl.load(sums + block * 6), 0.0).to(tl.int32, bitcast=True)
+            nearest = tl.maximum(top - tl.load(sums + block * 5), 0.0).to(tl.int32, bitcast=True)
             if nearest < tl.max(tl.where(i < 7, bound, 0), axis=0):
                 _place, p, d = _read_block(logits, temperature, top, block, vocabulary, BLOCK)
                 bits = d.to(tl.int32, bitcast=True)
@@ -118,7 +116,7 @@ def _draw_from_nucleus(logits, sums, temperature, top, u, limit, vocabulary, blo
     kept = tl.full([], 0.0, tl.float32)
     seen = tl.full([], 0, tl.int32)
     for block in range(blocks):
-        nearest = tl.maximum(top - tl.load(sums + block * 6), 0.0).to(tl.int32, bitcast=True)
+        nearest = tl.maximum(top - tl.load(sums + block * 5), 0.0).to(tl.int32, bitcast=True)
         if nearest <= edge:
             _place, p, d = _read_block(logits, temperature, top, block, vocabulary, BLOCK)
             p, equal = _kept(p, d, edge, seen, ties)
@@ -130,7 +128,7 @@ def _draw_from_nucleus(logits, sums, temperature, top, u, limit, vocabulary, blo
     token = tl.full([], -1, tl.int32)
     last = tl.full([], 0, tl.int32)
     for block in range(blocks):
-        nearest = tl.maximum(top - tl.load(sums + block * 6), 0.0).to(tl.int32, bitcast=True)
+        nearest = tl.maximum(top - tl.load(sums + block * 5), 0.0).to(tl.int32, bitcast=True)
         if (nearest <= edge) & (token < 0):
             place, p, d = _read_block(logits, temperature, top, block, vocabulary, BLOCK)
             p, equal = _kept(p, d, edge, seen, ties)
@@ -169,10 +167,10 @@ def _draw_from_all(logits, masses, temperature, top, u, total, vocabulary, b, BL
 
 @triton.jit(do_not_specialize=["slots", "max_tokens"])
 def _draw_tokens(
-    all_logits, drawing, all_sums, state, ends, tokens, logprobs, entropies, lengths, uniforms, margins, certainties,
+    all_logits, drawing, all_sums, state, ends, tokens, logprobs, entropies, lengths, uniforms, margins,
     vocabulary, blocks, slots, max_tokens,
     BLOCK: tl.constexpr, BLOCKS: tl.constexpr, ENDS: tl.constexpr, GREEDY: tl.constexpr, NUCLEUS: tl.constexpr,
-    MARGIN: tl.constexpr, CERTAINTY: tl.constexpr, TOKEN_ROW: tl.constexpr, LENGTH_ROW: tl.constexpr,
+    MARGIN: tl.constexpr, TOKEN_ROW: tl.constexpr, LENGTH_ROW: tl.constexpr,
     SUFFIX_ROW: tl.constexpr, ALIVE_ROW: tl.constexpr, LIMIT_ROW: tl.constexpr, COMPLETION_ROW: tl.constexpr,
 ):  # fmt: skip
     """(row): the token, its log-probability, the entropy, and the row's new state. Dead rows change nothing."""
@@ -181,12 +179,12 @@ def _draw_tokens(
         return
     length = tl.load(state + LENGTH_ROW * slots + row)
     to = tl.load(state + COMPLETION_ROW * slots + row).to(tl.int64) * max_tokens + length
-    logits, sums = all_logits + row.to(tl.int64) * vocabulary, all_sums + row.to(tl.int64) * blocks * 6
+    logits, sums = all_logits + row.to(tl.int64) * vocabulary, all_sums + row.to(tl.int64) * blocks * 5
     b = tl.arange(0, BLOCKS)
     here = b < blocks
-    tops = tl.load(sums + b * 6, mask=here, other=float("-inf"))
-    s = tl.load(sums + b * 6 + 1, mask=here, other=0.0)
-    t = tl.load(sums + b * 6 + 2, mask=here, other=0.0)
+    tops = tl.load(sums + b * 5, mask=here, other=float("-inf"))
+    s = tl.load(sums + b * 5 + 1, mask=here, other=0.0)
+    t = tl.load(sums + b * 5 + 2, mask=here, other=0.0)
     top = tl.max(tops, axis=0)
     lower = tl.where(tops == float("-inf"), 0.0, tops - top)
     scale = tl.where(tops == float("-inf"), 0.0, tl.exp(lower))
@@ -195,7 +193,7 @@ def _draw_tokens(
     temperature = tl.load(drawing)
     if GREEDY:
         best = tl.min(tl.where(tops == top, b, BLOCKS - 1), axis=0)
-        token = tl.load(sums + best * 6 + 3).to(tl.int32)
+        token = tl.load(sums + best * 5 + 3).to(tl.int32)
     else:
         u = tl.load(uniforms + to)
         if NUCLEUS:
@@ -209,12 +207,9 @@ def _draw_tokens(
     tl.store(tokens + to, token)
     tl.store(logprobs + to, z - top - tl.log(total))
     tl.store(entropies + to, tl.maximum(tl.log(total) - spread, 0.0))
-    if CERTAINTY:
-        mean = tl.sum(tl.load(sums + b * 6 + 5, mask=here, other=0.0), axis=0) / vocabulary
-        tl.store(certainties + to, top + tl.log(total) - mean)
     if MARGIN:
         best = tl.min(tl.where(tops == top, b, BLOCKS - 1), axis=0)
-        seconds = tl.load(sums + b * 6 + 4, mask=here, other=float("-inf"))
+        seconds = tl.load(sums + b * 5 + 4, mask=here, other=float("-inf"))
         second = tl.maximum(tl.max(seconds, axis=0), tl.max(tl.where(b == best, float("-inf"), tops), axis=0))
         tl.store(margins + to, (1.0 - tl.exp(second - top)) / total)
     ended = tl.max((tl.load(ends + tl.arange(0, ENDS)) == token).to(tl.int32), axis=0)

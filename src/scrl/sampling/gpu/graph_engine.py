@@ -71,7 +71,7 @@ class GraphEngine:
         page_size: int = PAGE_SIZE,
         on_note: Callable[[str], None] | None = None,
     ) -> None:
-        """`ops` is `reference_ops` or `kernels`; `on_note` is told what makes steps slower."""
+        """`ops` is `kernels`, or a module with the same functions; `on_note` is told what makes steps slower."""
         self._model = model
         self._end_tokens = tuple(end_tokens)
         self._page_size = page_size

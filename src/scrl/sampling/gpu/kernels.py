@@ -1,4 +1,4 @@
-"""The operations of a decode step as Triton kernels, counterparts of `reference_ops`; drawing is in `draw_kernels`."""
+"""The operations of a decode step as Triton kernels; drawing is in `draw_kernels`."""
 
 from __future__ import annotations
 
