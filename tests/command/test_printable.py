@@ -1,13 +1,19 @@
 """Nothing from elsewhere writes escapes to a terminal, and no cell of a table is a formula."""
 
 import json
+import shutil
 
+import numpy as np
 import pytest
+import torch
 from commands import small_terminal
 from line_files import write_lines
+from processes import scrl
+from safetensors.torch import load_file, save_file
 
 from scrl.cli.main import main
 from scrl.files.printable import csv_cell
+from scrl.policy.model_paths import model_folder
 from scrl.reporting.tables import Table, as_csv
 
 ESCAPE = "\x1b[2K\x1b]0;title\x07\u202e"
@@ -55,3 +61,17 @@ def test_no_command_lets_escapes_through(is_terminal, tmp_path, monkeypatch, cap
 def test_a_cell_is_never_a_formula_and_numbers_stay_numbers(cell, written):
     assert csv_cell(cell) == written
     assert as_csv(Table(("name",), ((cell,),))) == as_csv(Table(("name",), ((written,),)))
+
+
+def test_what_transformers_reports_about_a_model_has_no_escapes(tmp_path):
+    """Names of forty tensors, made of any characters."""
+    rng, folder = np.random.default_rng(0), tmp_path / "model"
+    shutil.copytree(model_folder("embedded"), folder)
+    weights = load_file(folder / "model.safetensors")
+    more = {f"x{n}{ESCAPE}{''.join(map(chr, rng.integers(1, 0x300, 5)))}": torch.zeros(1) for n in range(40)}
+    save_file(weights | more, folder / "model.safetensors", {"format": "pt"})
+    words = ("evaluate", "./model", "arithmetic:easy:train:1", "--samples", "1", "--max-tokens", "8", "--out", "e")
+    done = scrl(*words, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "x39" in done.stderr  # the report is there
+    assert not any(character in done.stdout + done.stderr for character in HOSTILE)

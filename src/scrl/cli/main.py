@@ -18,7 +18,7 @@ from rich.text import Text
 
 from scrl import __version__
 from scrl.cli.settings import HELP
-from scrl.cli.terminal import make_rich_printable
+from scrl.cli.terminal import make_printable
 from scrl.errors import CollapseError, InputError, ScrlError, is_panic
 from scrl.training.interrupts import stop_on_sigterm
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without arrows must not end a run
-    make_rich_printable()
+    make_printable()
     errors = Console(stderr=True, soft_wrap=True)
     try:
         with stop_on_sigterm(lambda: None):

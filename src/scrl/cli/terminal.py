@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import warnings
 from typing import TextIO
 
 import rich.text
@@ -10,13 +13,22 @@ from rich.text import Text
 
 from scrl.files.printable import printable
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_message, _warning = logging.LogRecord.getMessage, warnings.formatwarning
 
-def make_rich_printable() -> None:
-    """All text that rich prints goes through `printable`.
+
+def make_printable() -> None:
+    """All that rich prints, and all that libraries log or warn about, goes through `printable`; their colours go.
 
     Rich's own function, called wherever a text is made, strips five characters and leaves escapes in.
     """
+    logging.LogRecord.getMessage = lambda record: _clean(_message(record))  # type: ignore[method-assign, assignment]
+    warnings.formatwarning = lambda *about, **more: _clean(_warning(*about, **more))
     rich.text.strip_control_codes = lambda text, *_: str(printable(text))  # type: ignore[attr-defined]
+
+
+def _clean(text: str) -> str:
+    return str(printable(_COLOURS.sub("", text)))
 
 
 def plain_console(*, width: int | None = None) -> Console:
