@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from scrl.evaluation.trust import EACH, _begin, _p_value, choose_threshold
+from scrl.evaluation.trust import TEST_LEVEL, _begin, _p_value, choose_threshold
 
 POOLS = Path(__file__).parent.parent / "results" / "trust"
 CHECKS = {"gsm8k-0.5b": (20, 50, 100, 150, 200), "math500-1.5b": (20, 50, 100, 200, 300, 400)}
@@ -114,7 +114,7 @@ def broken(strata: list[tuple[int, int]], wrong: list[int], limit: float) -> flo
         for before, weight in alive.items():
             for k in range(max(0, n - size + among), min(n, among) + 1):
                 here = weight * math.comb(among, k) * math.comb(size - among, n - k) / math.comb(size, n)
-                if _p_value(total, checked, before + k, limit, True) <= EACH:
+                if _p_value(total, checked, before + k, limit, True) <= TEST_LEVEL:
                     after[before + k] = after.get(before + k, 0.0) + here
                 else:
                     chance += here * (before < least_bad)

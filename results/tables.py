@@ -36,8 +36,8 @@ START = "start"
 WINDOW = 10
 """The number of steps that a figure is averaged over."""
 BOOTSTRAPS = 10_000
-EXPLORED, RATE = "explore-0.5b", 3e-6
-"""Runs that were made to choose what to confirm, and the learning rate of most of them."""
+EXPLORED, RATE, VOTES = "explore-0.5b", 3e-6, 8
+"""Runs that were made to choose what to confirm; the learning rate of most of them, and the completions measured."""
 
 
 class Questions(NamedTuple):
@@ -294,17 +294,15 @@ def exploration() -> str:
     rows: list[tuple[Cell, ...]] = []
     for folder in (about.parent for about in RESULTS.glob(f"{EXPLORED}/*/about.json")):
         config = folder / "config.yaml"
-        arm, seed = ("the start model", None) if not config.is_file() else _arm_and_seed(config)
-        cells: list[Cell] = [arm, seed]
+        cells: list[Cell] = [*_arm_and_seed(config)] if config.is_file() else ["the start model", None]
         for path in sorted(folder.glob("gsm8k-*.json")):
             record = json.loads(path.read_text(encoding="utf-8"))
-            vote = f"{100 * record['maj@{samples}'.format(**record)]:.1f}" + (
-                f" (of {record['samples']})" if not seed else ""
-            )
-            cells += [f"{100 * record['pass@1']:.1f}", vote, f"{100 * record['agreement']:.0f}"]
-            cells.append(f"{record['length_mean']:.0f}")
+            size = record["samples"]
+            vote = f"{100 * record[f'maj@{size}']:.1f}" + (f" (of {size})" if size != VOTES else "")
+            cells += [f"{100 * record['pass@1']:.1f}", vote]
+            cells += [f"{100 * record['agreement']:.0f}", f"{record['length_mean']:.0f}"]
         rows.append(tuple(cells))
-    names = ("pass@1", "maj@8", "agree", "tokens")
+    names = ("pass@1", f"maj@{VOTES}", "agree", "tokens")
     columns = [f"{words}: {name}" for words in ("trained on", "never seen") for name in names]
     return as_markdown(Table(("in %", "seed", *columns), tuple(sorted(rows, key=str)))).rstrip()
 

@@ -110,11 +110,10 @@ def train(
     try:
         return TrainingResult(engine_of(chosen).train(chosen, folder, listener or Silent()).path)
     except DataError as error:
-        about, found, rest = str(error).partition(f"{(folder / 'questions.jsonl').resolve()}:")
-        if rows is None or about or not found:
+        if rows is None or error.path != (folder / "questions.jsonl").resolve():
             raise
-        line, _, reason = rest.partition(":")
-        raise InputError(f"questions[{int(line) - 1}]:{reason}" if line.isdecimal() else f"questions:{rest}") from error
+        place = "questions" if error.line is None else f"questions[{error.line - 1}]"
+        raise InputError(f"{place}: {error.reason}") from error
     finally:
         if is_first_process() and not (folder / "config.yaml").is_file():  # refused before it began
             shutil.rmtree(folder)

@@ -24,6 +24,7 @@ class DataError(InputError):
 
     def __init__(self, path: Path | str, reason: str, line: int | None = None) -> None:
         """`path:line: reason`."""
+        self.path, self.reason, self.line = Path(path), reason, line
         place = f"{path}" if line is None else f"{path}:{line}"
         super().__init__(f"{place}: {reason}")
 

@@ -42,7 +42,7 @@ class CreditSettings(Settings):
         1.0,
         ge=0,
         description="w: advantages above 0 count this much. Below 1, training says less of what is wrong rather than "
-        "more of what is right, and answers stay diverse.",
+        "more of what is right.",
     )
     ties: Literal["smallest", "first-seen"] = Field(
         "smallest",

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 MAX_THRESHOLDS = 20
 LEVEL = 0.05
-EACH = 0.045
+TEST_LEVEL = 0.045
 """The level of each test, with which the whole stays at `LEVEL`."""
 _TOLERANCE = 1e-9
 Check = tuple[float, bool]
@@ -171,7 +171,7 @@ def choose_threshold(
     begin = _begin([(test.total, test.checked) for test in tests], max_error, is_pool)
     if begin is None:
         return Choice(None, (), _checks_needed(tests, len(checked), len(shares_Q), max_error, is_pool))
-    last = next((place for place in range(begin, len(tests)) if tests[place].p_value > EACH), len(tests))
+    last = next((place for place in range(begin, len(tests)) if tests[place].p_value > TEST_LEVEL), len(tests))
     return Choice(tests[last - 1] if last > begin else None, tuple(tests[begin : last + 1]), None)
 
 
@@ -179,7 +179,7 @@ def _begin(sizes: Sequence[tuple[int, int]], max_error: float, is_pool: bool) ->
     """The threshold with which to begin; `sizes`: the questions above each, and how many of them are checked."""
 
     def first_that_passes(wrong: int) -> int | None:
-        passing = (_p_value(total, n, wrong, max_error, is_pool) <= EACH for total, n in sizes)
+        passing = (_p_value(total, n, wrong, max_error, is_pool) <= TEST_LEVEL for total, n in sizes)
         return next((place for place, passes in enumerate(passing) if passes), None)
 
     none, one = first_that_passes(0), first_that_passes(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from scrl.errors import ConfigError, InputError
@@ -16,7 +17,7 @@ def is_first_process() -> bool:
 def num_processes() -> int:
     """How many processes torchrun or accelerate started."""
     number = os.environ.get("WORLD_SIZE", "1")
-    if not (number.isascii() and number.isdigit() and 0 < int(number[:9]) == int(number[:20])):
+    if not re.fullmatch("[1-9][0-9]{0,5}", number):
         raise ConfigError(
             f"WORLD_SIZE: must be the number of processes, found {number!r:.50}; unset it, or use torchrun"
         )

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from scrl.errors import DataError
+from scrl.files.jsonl import MAX_DEPTH
 
 MAX_BYTES = 2**20
-MAX_DEPTH = 40
 MAX_NODES = 20_000
 """Values in all, with every alias expanded."""
 MAX_DIGITS = 100

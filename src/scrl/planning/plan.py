@@ -28,7 +28,7 @@ from scrl.training.stream import QuestionStream
 
 MANY_PASSES, FAR_OFF = 10, 30
 """Passes over the questions, and how many times the usual learning rate, above which a run is warned."""
-TINY = 10_000_000
+TINY_MODEL = 10_000_000
 """Weights below which a model, such as the embedded one, wants larger learning rates."""
 
 
@@ -147,7 +147,7 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
     if "elsewhere" in rule.needs and num_questions <= MIN_OTHERS:
         yield few_others(num_questions - 1)
     usual = OptimizerSettings().learning_rate if config.lora is None else ADAPTER_LEARNING_RATE
-    if num_weights > TINY and not usual / FAR_OFF <= rate <= usual * FAR_OFF:
+    if num_weights > TINY_MODEL and not usual / FAR_OFF <= rate <= usual * FAR_OFF:
         yield f"WARNING: optimizer.learning_rate is {rate:g}; {usual:g} is usual; so far off, runs fail or do nothing"
     limit = getattr(rule.settings, "max_negative_share", 0.0)
     if rule.method.has_negatives and limit and config.completions * limit <= 1:

@@ -27,8 +27,8 @@ from scrl.policy.settings import ComputeSettings, LoraSettings
 MAX_LAYERS = 2000
 HUB_SECONDS = 5.0
 """Seconds that the hub may take to answer."""
-OF_A_COPY = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache"}
-"""What a model's config says of where and how it was saved."""
+NOT_OF_THE_MODEL = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache"}
+"""Keys of a config that say where and how a copy was saved."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +80,7 @@ def model_identity(language_model: LanguageModel) -> str:
     config, tokenizer = plain_model(language_model.model).config.to_dict(), language_model.tokenizer
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rest = (
-        {key: config[key] for key in config.keys() - OF_A_COPY},
+        {key: config[key] for key in config.keys() - NOT_OF_THE_MODEL},
         tokenizer.get_vocab() if backend is None else backend.to_str(),
         tokenizer.chat_template,
     )

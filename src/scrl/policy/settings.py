@@ -90,5 +90,8 @@ class ComputeSettings(Settings):
     def _known_or_own(cls, value: str) -> str:
         module, colon, name = value.partition(":")
         if value != "local" and not (module and colon and name):
-            raise ConfigError(f"compute.sampler: {value!r} is not local; one of your own is written module:NAME")
+            raise ConfigError(
+                f"compute.sampler: {value!r} is not local; one of your own is written module:NAME. vLLM samples with "
+                "engine: trl or verl."
+            )
         return value

@@ -238,8 +238,8 @@ class Run(BaseRun):
     def update(self, groups_B: Sequence[CreditedGroup]) -> UpdateReport:
         """The optimizer steps of one step.
 
-        The sampler keeps its memory and captured graphs beside them where there is room for both. Not beside the very
-        first, in which the optimizer allocates its state; nor where it has its own copy of the weights.
+        Where there is room for both, the sampler keeps its memory and captured graphs meanwhile. It gives them back
+        before the very first update, which allocates the optimizer's state, and if it has its own copy of the weights.
         """
         is_released = self.state.is_released or self.policy.optimizer.update == 0 or not self.sampler.shares_weights
         if is_released:

@@ -65,8 +65,7 @@ class RunFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep any other process from resuming this run, which would cut off what is written here."""
-        checkpoints = self.path / "checkpoints"
-        refuse_links((checkpoints, *(self.path / name for name in (*FILES, ".lock"))))
+        refuse_links(self.path / name for name in ("checkpoints", ".lock", *FILES))
         with only_writer(self.path / ".lock", f"{self.path}: another process is writing to this run"):
             for draft in self.path.glob(".*.part"):  # of a process that was killed while it wrote answers or the page
                 with suppress(OSError):
