@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from scrl.device_copy import HostCopy, copy_to_host
+from scrl.device import HostCopy, copy_to_host
 from scrl.policy.memory import RESERVED_SHARE
 from scrl.records import Floats, Tokens
 from scrl.sampling.eager_decode import DecodedRows

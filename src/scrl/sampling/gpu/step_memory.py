@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from scrl.attention import attention_without_cudnn
-from scrl.device_copy import pad_rows, to_device
+from scrl.device import attention_without_cudnn, pad_rows, to_device
 from scrl.policy.memory import RESERVED_SHARE
 from scrl.records import Floats
 from scrl.sampling.decoders import rope_tables
