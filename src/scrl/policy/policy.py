@@ -8,7 +8,6 @@ Shapes: B questions, R completions of a micro-batch, T tokens, n tokens of all R
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -29,7 +28,15 @@ from scrl.policy.batching import (
     with_old_logprobs,
 )
 from scrl.policy.fused_layers import fuse_layers
-from scrl.policy.losses import Clip, clipped_surrogate, completion_ratios, is_clipped, kl_to_reference, token_ratios
+from scrl.policy.losses import (
+    Clip,
+    clipped_surrogate,
+    completion_ratios,
+    is_clipped,
+    kl_to_reference,
+    require_finite,
+    token_ratios,
+)
 from scrl.policy.memory import PassMemory, free_room, measure_pass
 from scrl.policy.model import LanguageModel, plain_model, recompute_activations
 from scrl.policy.optimizer import open_optimizer
@@ -74,11 +81,7 @@ class QueuedUpdate(NamedTuple):
     def read(self) -> tuple[Sums[float], float]:
         """Its sums and the gradient's norm, once they are computed; refused if they are not finite."""
         sums, grad_norm = total(self.sums), float(self.grad_norm)
-        if not (math.isfinite(sums.loss) and math.isfinite(grad_norm)):
-            raise TrainingError(
-                f"the loss is {sums.loss} and the gradient's norm {grad_norm}: training cannot continue. Lower "
-                "optimizer.learning_rate, or compute in float32 (compute.dtype)."
-            )
+        require_finite(sums.loss, grad_norm)
         return sums, grad_norm
 
 

@@ -24,8 +24,8 @@ from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, 
 from scrl.policy.memory import set_up_allocator
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Question, Sampled
-from scrl.sampling.choice import check_sampler, open_sampler
 from scrl.sampling.groups import sample_groups
+from scrl.sampling.local import check_sampler, open_sampler
 from scrl.sampling.sampler import Sampler
 from scrl.sampling.settings import SamplingSettings
 from scrl.seeds import generator_for
