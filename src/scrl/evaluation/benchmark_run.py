@@ -35,8 +35,8 @@ from scrl.files.jsonl import parse_object
 from scrl.files.whole_files import only_writer, write_whole
 from scrl.policy.model import LanguageModel, load_model
 from scrl.records import Completion, Group, Question
-from scrl.sampling.choice import check_sampler, open_sampler
 from scrl.sampling.groups import sample_groups
+from scrl.sampling.local import check_sampler, open_sampler
 from scrl.sampling.sampler import Sampler
 
 _FIELD_TYPES = {"completion": str, "entropy": float, "num_tokens": int, "finished": bool}

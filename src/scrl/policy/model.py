@@ -43,11 +43,6 @@ class LanguageModel:
     published_dtype: torch.dtype = torch.float32
     """The type its weights were published in, whatever they are trained in."""
 
-    @property
-    def num_weights(self) -> int:
-        """How many weights it has, trained or not."""
-        return sum(weight.numel() for weight in self.model.parameters())
-
 
 @contextlib.contextmanager
 def in_eval_mode(model: Any) -> Iterator[None]:
@@ -104,7 +99,9 @@ def load_model(
         warnings.filterwarnings("ignore", message="mkldnn_matmul failed, switching to BLAS gemm", category=UserWarning)
     check_if_checkpoint(Path(name).expanduser())
     shape = model_shape(model_folder(name), trust_remote_code)
-    needed = weight_bytes(shape, dtype, trust_remote_code)
+    needed = 0  # where weights are quantized: their size is not known
+    if getattr(shape, "quantization_config", None) is None:
+        needed = empty_model(shape, trust_remote_code).num_parameters() * dtype.itemsize
     for place in {torch.device("cpu"), device}:  # weights are read into memory first, then moved
         free = free_bytes(place)
         if free is not None and needed > free:
@@ -153,13 +150,6 @@ def empty_model(shape: Any, trust_remote_code: bool = False) -> Any:
 
     with loading(shape.name_or_path), torch.device("meta"):
         return AutoModelForCausalLM.from_config(shape, trust_remote_code=trust_remote_code)
-
-
-def weight_bytes(shape: Any, dtype: torch.dtype, trust_remote_code: bool = False) -> int:
-    """The size of a model's weights, from its configuration alone; 0 if they are quantized."""
-    if getattr(shape, "quantization_config", None) is not None:
-        return 0
-    return int(sum(weight.numel() for weight in empty_model(shape, trust_remote_code).parameters())) * dtype.itemsize
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -275,26 +265,18 @@ def offline_without_hub(name: str) -> Iterator[None]:
 
     What was downloaded before is still found.
     """
-    from huggingface_hub import constants
+    from huggingface_hub import constants, get_session
 
-    if Path(name).expanduser().exists() or constants.HF_HUB_OFFLINE or _is_hub_there(constants.ENDPOINT):
-        yield
-        return
-    constants.HF_HUB_OFFLINE = True
+    before = constants.HF_HUB_OFFLINE
+    if not (before or Path(name).expanduser().exists()):
+        try:
+            get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
+        except Exception:  # each version of the hub's package has its own HTTP client, with its own errors
+            constants.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
-        constants.HF_HUB_OFFLINE = False
-
-
-def _is_hub_there(address: str) -> bool:
-    from huggingface_hub import get_session
-
-    try:
-        get_session().head(address, timeout=HUB_SECONDS)
-    except Exception:  # each version of the hub's package has its own HTTP client, with its own errors
-        return False
-    return True
+        constants.HF_HUB_OFFLINE = before
 
 
 def first_line(error: BaseException) -> str:

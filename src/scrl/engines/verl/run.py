@@ -99,12 +99,9 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
 
 def _write_table(path: Path, questions: Sequence[Question], tokenizer: Any, config: RunConfig) -> None:
     """A parquet file with one row per question: its prompt as chat messages, and gold, which only validates."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        reason = "engine: verl reads parquet files. Install what writes them: pip install 'scrl[verl]'"
-        raise InputError(reason) from error
+    import pyarrow as pa  # comes with verl
+    import pyarrow.parquet as pq
+
     rows = [
         {
             "data_source": "scrl",  # in the names of verl's validation metrics
