@@ -24,7 +24,7 @@ def test_every_method_is_listed_once_with_idea_equation_needs_and_paper(capsys, 
         assert method.paper in text
         assert method.idea.split()[0] in text
         assert method.equation.split(",")[0][:20] in text
-    for name, needs in {"evol-rl": "text", "ttrl": "nothing"}.items():
+    for name, needs in {"scrl": "entropy", "ttrl": "nothing"}.items():
         assert needs in next(line for line in lines if line.startswith(f" {name} "))
 
 

@@ -9,6 +9,7 @@ from line_files import read_lines, write_lines
 from processes import scrl
 
 from scrl import audit
+from scrl.credit.method import needing
 from scrl.credit.methods.ttrl import TTRL
 from scrl.credit.rule import credit_rule
 from scrl.data.completion_files import open_completions
@@ -153,8 +154,9 @@ def test_methods_that_the_file_cannot_serve_are_refused_by_name(tmp_path):
     assert found["refused"]["scrl"] == "an entropy for every completion"
     assert set(found["refused"]) == {"scrl", "restrain", "compass", "oracle"}
     assert found["votes"]["entropy"] is None
-    found = audit(tmp_path / "r.jsonl", ["ttrl", "evol-rl"])  # of which one would read texts
-    assert (list(found["methods"]), found["refused"]) == (["ttrl"], {"evol-rl": "the text of every completion"})
+    reads = dataclasses.replace(TTRL, name="reads", needs=needing("text"))
+    found = audit(tmp_path / "r.jsonl", ["ttrl", reads])
+    assert (list(found["methods"]), found["refused"]) == (["ttrl"], {"reads": "the text of every completion"})
 
 
 def test_methods_may_be_given_as_they_are(tmp_path):

@@ -47,8 +47,8 @@ def audit(
     rollouts
         File of completions, as for scrl label.
     method
-        A method to look at in place of the default seven; repeat for more. One that the file
-        cannot serve is named with the reason.
+        A method to look at in place of the default six; repeat for more. One that the file cannot serve is named with
+        the reason.
     out
         File for all figures, as JSON.
     seed

@@ -17,7 +17,6 @@ WIDTH = 80
 NARROW = 120
 """With fewer columns the table has two."""
 BEYOND_REWARDS = {
-    "choose": "which completions are trained on",
     "advantage": "the advantages",
     "plan": "how completions are drawn",
 }

@@ -25,8 +25,6 @@ LEVELS = {
 """The level of generated arithmetic that represents a benchmark."""
 SHORT = {LENGTHS["10,240"]: 48}
 """If an experiment varies the length, the shorter one becomes this; all else is as long as in the demo."""
-SMALL_REWARDS = "rent"
-"""The method whose rewards are entropies: the demo's std_floor would silence it, so it has none."""
 _DEMO = demo_config("scrl", seed=SEED, steps=TOY_STEPS, model=EMBEDDED)
 
 
@@ -73,7 +71,7 @@ def config_at(experiment: Experiment, scale: str, *, seed: int | None = None, st
     followed = {at_scale(EXPERIMENTS[name], scale).name for name in catalogue.FOLLOWED}
     changes = {
         "questions": scaled.trained_on,
-        "credit": {"std_floor": 0.0} if scaled.method == SMALL_REWARDS else dict(scaled.credit),
+        "credit": dict(scaled.credit),
         "completions": scaled.completions,
         "trained": scaled.trained,
         "sampling": {"max_tokens": scaled.max_tokens},
@@ -105,7 +103,7 @@ def mapping(scale: str) -> Iterator[str]:
     yield (
         f"at most {', '.join(lengths)}, all others → {_DEMO.sampling.max_tokens}; temperature "
         f"{_DEMO.sampling.temperature:g}, learning rate {_DEMO.optimizer.learning_rate:g}, std_floor "
-        f"{_DEMO.credit['std_floor']:g} for all methods but {SMALL_REWARDS}"
+        f"{_DEMO.credit['std_floor']:g}"
     )
     scaled = {at_scale(experiment, scale).name for experiment in EXPERIMENTS.values()}
     yield f"method, thresholds, N and M stay; {len(EXPERIMENTS)} experiments become {len(scaled)}"
