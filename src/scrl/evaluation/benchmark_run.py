@@ -3,7 +3,6 @@
     OUT/evaluation.yaml              the settings
     OUT/rollouts/aime24.jsonl        every completion, as `scrl label` reads it
     OUT/evaluations.jsonl            one line per benchmark
-    OUT/results.json                 the same in the format of lm-evaluation-harness
 
 Completions are written a few questions at a time, and every figure is computed from the files: an evaluation that was
 interrupted and resumed ends with the same files as one that was not.
@@ -28,7 +27,6 @@ from scrl.data.sources import benchmark_of, load_source, prompt_for, reader_of, 
 from scrl.errors import DataError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold import BOX_READERS, gold_problem
-from scrl.evaluation.lm_eval import results_json
 from scrl.evaluation.settings import STARTED_WITH, MeasurementSettings, file_name
 from scrl.files.checkpoint_file import own_sum
 from scrl.files.jsonl import parse_object
@@ -96,9 +94,6 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
             conditions = Conditions(benchmark.name, settings.model, settings.sampling, ks, settings.seed)
             records.append(evaluate(answered_Q, benchmark.rule, conditions))
             listener.result(records[-1])
-        with_gold = [record for record in records if "pass@1" in record]
-        if with_gold:
-            write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n")
         # Last, so that if it exists, everything does.
         write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     return records
