@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scrl.credit.rule import credit_rule
-from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate, questions_digest
+from scrl.evaluation.evaluate import Conditions, evaluate, questions_digest
 from scrl.records import Question, Sample, Sampled
 from scrl.sampling.settings import SamplingSettings
 
@@ -26,7 +26,7 @@ def sampled(name, gold, *samples):
 
 def measure(*sampled_Q, k, rule=RULE):
     conditions = Conditions("toy", "tiny", SAMPLING, (k,) if isinstance(k, int) else k, seed=0, step=7)
-    return evaluate([AnsweredQuestion.of(each) for each in sampled_Q], rule, conditions)
+    return evaluate([(each.question, each.group) for each in sampled_Q], rule, conditions)
 
 
 ONE = sampled("one", "4", sample("4", 0.1), sample("4.0", 0.3), sample("5", 0.6), sample(None, 0.8, is_finished=False))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,24 +58,18 @@ class StoredGroup:
 
 
 def stored_groups(
-    source: CompletionFile,
-    rule: CreditRule,
-    *,
-    keep_texts: bool,
-    needs: Collection[str] = (),
-    on_bytes: Callable[[int], None] | None = None,
+    source: CompletionFile, rule: CreditRule, *, keep_texts: bool, needs: Collection[str] = ()
 ) -> list[StoredGroup]:
     """The groups of a file, by step and then as they end in the file; `rule` says how answers are read and compared.
 
-    Every completion must have the fields in `needs`. `on_bytes` gets the bytes of the file as they are read, and once
-    more as their answers are compared.
+    Every completion must have the fields in `needs`.
     """
     rollouts: dict[GroupKey, list[Rollout]] = {}
     num_given = Counter[GroupKey]()
 
     def with_answers_read() -> Iterator[Rollout]:
         """Each completion is checked by the caller before its answer is read; then its text need not be kept."""
-        for place, rollout in enumerate(source.rollouts(on_bytes)):
+        for place, rollout in enumerate(source.rollouts()):
             yield rollout
             is_given = not isinstance(rollout.answer, Unread)
             num_given[rollout.group] += is_given and bool(rollout.text)
@@ -85,13 +79,10 @@ def stored_groups(
             rollouts.setdefault(rollout.group, []).append(light)
 
     index = index_groups(source.path, with_answers_read(), needs=needs, method=rule.method.name)
-    num_bytes = source.path.stat().st_size / sum(group.size for group in index.values())
     by_step: dict[int, list[StoredGroup]] = {}
     for key in sorted(index, key=lambda key: (key[0], rollouts[key][-1].line)):
         stored = _stored(key, rollouts.pop(key), index[key].gold, num_given[key], rule)
         by_step.setdefault(stored.group.step, []).append(stored)
-        if on_bytes is not None:
-            on_bytes(round(num_bytes * stored.tally.size))
     if source.label_votes is not None:
         others = stored_groups(source.label_votes, rule, keep_texts=False)
         return voted_by([stored for groups in by_step.values() for stored in groups], others, source)
