@@ -9,7 +9,7 @@ from scrl.credit.methods.controls import CONTROLS
 from scrl.errors import ConfigError, did_you_mean
 from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, find, with_method
 from scrl.recipes.paper import TABLES, Cell, PaperTable, Place
-from scrl.recipes.scales import at_scale, benchmark_at
+from scrl.recipes.scales import Scale, at_scale, benchmark_at
 
 VOTING = "voting"
 """The metric that says how far plain voting gets with the tokens that a run sampled."""
@@ -116,7 +116,7 @@ def _with_rows(table: PaperTable, extra: Sequence[tuple[Cell, Cell]]) -> PaperTa
     return replace(table, cells=tuple(cells))
 
 
-def jobs(tables: Sequence[PaperTable], scale: str) -> list[Job]:
+def jobs(tables: Sequence[PaperTable], scale: Scale) -> list[Job]:
     """Every experiment that the tables need, once at this scale, with all that is measured for it; starts first."""
     found: dict[str, Job] = {}
     for table, cell in ((each, cell) for each in tables for cell in each.cells):
