@@ -24,7 +24,6 @@ from scrl.lab.stored_groups import BEYOND_A_FILE, StoredGroup, credit_of, severa
 from scrl.records import FACTS, Credit, Question
 
 SCHEMA_VERSION = 2
-"""The version of the summary."""
 
 
 def label_file(

@@ -31,7 +31,6 @@ class StoredGroup:
     classes: Classes
     tally: Tally
     samples_G: tuple[int, ...]
-    """Their sample numbers."""
     places_G: tuple[int, ...]
     """Their indices among all completions of the file."""
     gold: str | None
@@ -46,7 +45,6 @@ class StoredGroup:
     num_given: int
     """Completions that came with an answer, which was taken instead of reading their text."""
     elsewhere: Elsewhere
-    """What the other questions answered."""
     question: str
     """The question's text, if the file has it and texts are kept."""
     votes: Votes | None = None

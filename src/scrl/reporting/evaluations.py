@@ -124,7 +124,6 @@ class Place:
     """The evaluations of one place, by step, and what a reader must know about its files."""
 
     name: str
-    """As the user wrote it."""
     folder: Path
     evaluations: tuple[Evaluation, ...]
     step: int | None = None
@@ -134,7 +133,6 @@ class Place:
     best_step: int | None = None
     """The step of the checkpoint `best`, which is chosen without gold."""
     standing: Standing | None = None
-    """The state of a run, if its last checkpoint says so."""
     notes: tuple[str, ...] = ()
 
     @property

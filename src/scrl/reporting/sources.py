@@ -75,7 +75,6 @@ class Source:
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     folder: Path = Path()
     standing: Standing | None = None
-    """The state of a run, if its last checkpoint says so."""
     totals: Mapping[str, Ratio] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     has_estimates: bool = False
