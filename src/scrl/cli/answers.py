@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
@@ -32,10 +30,9 @@ from scrl.evaluation.answer_sheet import (
 )
 from scrl.evaluation.trust import Choice
 from scrl.files.folders import new_run_folder
-from scrl.files.printable import csv_cell
 from scrl.files.whole_files import write_whole
 from scrl.reporting.evaluations import Evaluation, Place, read_place
-from scrl.reporting.tables import Table, as_terminal
+from scrl.reporting.tables import Table, as_csv, as_terminal
 from scrl.setting_names import as_option, first_leaf
 
 SHOWN, QUESTION_WIDTH = 5, 36
@@ -191,11 +188,8 @@ def write_checks(drawn: Sequence[AnswerRow], folder: Path) -> Path:
     path = folder / "checks.csv"
     if path.exists():
         raise InputError(f"{path}: exists already; move it away, so that nothing filled in is lost")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["question_id", "question", "answer"])
-    writer.writerows([csv_cell(row.question_id), csv_cell(row.question), ""] for row in drawn)
-    write_whole(path, text.getvalue())
+    rows = tuple((row.question_id, row.question, "") for row in drawn)
+    write_whole(path, as_csv(Table(("question_id", "question", "answer"), rows)))
     return path
 
 
