@@ -18,6 +18,7 @@ from scrl.credit.group_metrics import group_metrics, most_frequent, positive_lab
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
 from scrl.data.prompts import asked
+from scrl.errors import TrainingError
 from scrl.evaluation.label_quality import step_label_quality
 from scrl.files.run_state import STATE
 from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights
@@ -121,8 +122,9 @@ def take_steps(run: Run) -> None:
             run.remember(metrics, groups_B)
             state.step += 1
             run.log_step(line, groups_B, update.notes)
+            numbers = {key: value for key, value in line.items() if isinstance(value, int | float) and key != "step"}
             for tracker in run.trackers:
-                tracker.log(line["step"], {key: value for key, value in line.items() if isinstance(value, int | float)})
+                tracker.log(line["step"], numbers)
             if state.step % config.checkpoint_every == 0 or state.step == config.steps:
                 save_if_best(run)
             if state.step % config.checkpoint_every == 0 and state.step < config.steps:
@@ -194,7 +196,10 @@ class Run(BaseRun):
         """For as long as steps are taken."""
         with ExitStack() as stack:
             for name in self.config.trackers:
-                self.trackers.append(TRACKERS[name](self.folder.path, self.config.model_dump(mode="json")))
+                try:
+                    self.trackers.append(TRACKERS[name](self.folder.path, self.config.model_dump(mode="json")))
+                except Exception as error:  # each raises its own
+                    raise TrainingError(f"trackers: {name} cannot be opened: {error}") from error
                 stack.callback(self.trackers[-1].close)
             yield
 
