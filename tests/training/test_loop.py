@@ -271,7 +271,7 @@ def test_trackers_hear_every_number_of_every_step_and_are_closed_whatever_happen
     with pytest.raises(InputError, match="has done all its 2 steps"):
         go_on(tmp_path / "run")
     assert tracked == []  # they are opened for steps alone
-    with pytest.raises(TrainingError, match="trackers: broken .*no connection"):
+    with pytest.raises(TrainingError, match=r"trackers: broken .*no connection"):
         do(tmp_path / "other", "trackers=[fake, broken]", "steps=1", *QUIET)
     assert tracked == [("other", "scrl"), "closed"]
 
