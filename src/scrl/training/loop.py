@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -73,8 +72,7 @@ def _take_all_steps(run: Run) -> Run:
             state = run.state
             if state.step or state.evaluated_at is not None or state.votes_pass is not None:  # else nothing is lost
                 run.save_last()
-            again = shlex.join(["scrl", "train", "--resume", str(run.folder.path)])
-            run.listener.note(f"stopped after step {run.state.step}; resume with: {again}")
+            run.listener.note(f"stopped after step {run.state.step}; resume with: {run.folder.resume_command}")
             raise
     return run
 
@@ -86,7 +84,7 @@ def _reported(run: Run) -> Iterator[None]:
         yield
     except SystemExit:
         lost = f"steps after {run.saved_step} are lost" if run.saved_step < run.state.step else "nothing is lost"
-        run.listener.note(f"stopped at once, {lost}; resume with: scrl train --resume {run.folder.path}")
+        run.listener.note(f"stopped at once, {lost}; resume with: {run.folder.resume_command}")
         raise
     except BaseException:
         run.folder.report(run.listener.note)
