@@ -105,7 +105,7 @@ def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) 
     for name in settings.benchmarks:
         loaded = load_source(name, seed=settings.seed, limit=settings.limit, **whereabouts(settings))
         for note in loaded.notes:
-            listener.note(f"{name}: {note}")
+            listener.note(f"{name}: {note}" if len(settings.benchmarks) > 1 else note)
         reader = settings.reader if settings.reader is not None else reader_of(name)
         rule = credit_rule("ttrl", reader=reader, significant_digits=settings.significant_digits)
         is_known = benchmark_of(name) is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from scrl.credit.group_metrics import group_metrics, most_frequent, positive_lab
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
 from scrl.data.prompts import asked
+from scrl.errors import TrainingError
 from scrl.evaluation.label_quality import step_label_quality
 from scrl.files.run_state import STATE
 from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights
@@ -71,8 +71,7 @@ def _take_all_steps(run: Run) -> Run:
             state = run.state
             if state.step or state.evaluated_at is not None or state.votes_pass is not None:  # else nothing is lost
                 run.save_last()
-            again = shlex.join(["scrl", "train", "--resume", str(run.folder.path)])
-            run.listener.note(f"stopped after step {run.state.step}; resume with: {again}")
+            run.listener.note(f"stopped after step {run.state.step}; resume with: {run.folder.resume_command}")
             raise
     return run
 
@@ -84,7 +83,7 @@ def _reported(run: Run) -> Iterator[None]:
         yield
     except SystemExit:
         lost = f"steps after {run.saved_step} are lost" if run.saved_step < run.state.step else "nothing is lost"
-        run.listener.note(f"stopped at once, {lost}; resume with: scrl train --resume {run.folder.path}")
+        run.listener.note(f"stopped at once, {lost}; resume with: {run.folder.resume_command}")
         raise
     except BaseException:
         run.folder.report(run.listener.note)
@@ -120,8 +119,9 @@ def take_steps(run: Run) -> None:
             run.remember(metrics, groups_B)
             state.step += 1
             run.log_step(line, groups_B, update.notes)
+            numbers = {key: value for key, value in line.items() if isinstance(value, int | float) and key != "step"}
             for tracker in run.trackers:
-                tracker.log(line["step"], {key: value for key, value in line.items() if isinstance(value, int | float)})
+                tracker.log(line["step"], numbers)
             if state.step % config.checkpoint_every == 0 or state.step == config.steps:
                 save_if_best(run)
             if state.step % config.checkpoint_every == 0 and state.step < config.steps:
@@ -193,7 +193,10 @@ class Run(BaseRun):
         """For as long as steps are taken."""
         with ExitStack() as stack:
             for name in self.config.trackers:
-                self.trackers.append(TRACKERS[name](self.folder.path, self.config.model_dump(mode="json")))
+                try:
+                    self.trackers.append(TRACKERS[name](self.folder.path, self.config.model_dump(mode="json")))
+                except Exception as error:  # each raises its own
+                    raise TrainingError(f"trackers: {name} cannot be opened: {error}") from error
                 stack.callback(self.trackers[-1].close)
             yield
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,6 +62,10 @@ class RunFolder:
         if not (self.path / "config.yaml").is_file():
             raise InputError(f"{self.path}: there is no run to resume here (no config.yaml)")
         return read_config(self.path / "config.yaml")
+
+    @property
+    def resume_command(self) -> str:
+        return shlex.join(["scrl", "train", "--resume", str(self.path)])
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -162,7 +162,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
             raise InputError(f"{self.folder.last}: the checkpoint cannot be read back: {first_line(error)}") from error
         except KeyboardInterrupt:
             start = f"torchrun --nproc_per_node {self.args.world_size} -m " if self.args.world_size > 1 else ""
-            self.listener.note(f"stopped; resume with: {start}scrl train --resume {self.folder.path}")
+            self.listener.note(f"stopped; resume with: {start}{self.folder.resume_command}")
             raise
         finally:
             if self.is_main:

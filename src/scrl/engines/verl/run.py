@@ -139,7 +139,7 @@ def _run(folder: RunFolder, command: Sequence[str], listener: RunListener) -> Ru
     try:
         code = _exit_code(command, listener.note)
     except KeyboardInterrupt:
-        listener.note(f"stopped; resume from verl's last checkpoint with: scrl train --resume {folder.path}")
+        listener.note(f"stopped; resume from verl's last checkpoint with: {folder.resume_command}")
         raise
     finally:
         try:
