@@ -14,7 +14,7 @@ from scrl.config import RunConfig, build_config
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes
 from scrl.errors import ConfigError, InputError
-from scrl.files.checkpoint_file import check_sums
+from scrl.files.checkpoint_file import check_sums, own_sum, refuse_foreign
 from scrl.files.run_state import VERSION, read_fields
 from scrl.settings import changed_settings
 from scrl.training.run_folder import FILES
@@ -90,6 +90,13 @@ class State:
     sums: dict[str, str] = field(default_factory=dict)
     version: Count = VERSION
 
+    run: str = ""
+    """The same at all steps of a run, and at no step of another."""
+
+    def __post_init__(self) -> None:
+        fixed = {name: value for name, value in self.settings.items() if name not in MAY_CHANGE}
+        self.run = self.run or own_sum({"settings": fixed, "questions": self.questions, "model": self.model})
+
     def to_json(self) -> dict[str, Any]:
         """As a checkpoint stores it."""
         votes = {"last_votes": self.last_votes.to_json(), "label_votes": self.label_votes.to_json()}
@@ -116,6 +123,7 @@ _ADAPTER = TypeAdapter(State)
 def saved_state(checkpoint: Path, name: str) -> State:
     """The state in a checkpoint's file `name`; refused unless the checkpoint's files are as they were written."""
     step = check_sums(checkpoint)
+    refuse_foreign(checkpoint.with_name("best"))
     state = State.from_json(read_fields(checkpoint / name), checkpoint / name)
     if step != state.step:
         raise InputError(f"{checkpoint}: is damaged: checkpoint.json is of another step; restore it")
