@@ -174,7 +174,7 @@ def test_the_best_of_another_run_is_no_model_and_no_run_goes_on_beside_it(run, n
     changes = ("seed=1", "method=ttrl", "questions=arithmetic:easy:train:3", "optimizer.learning_rate=1e-5", "model=embedded-hasty", "lora.rank=2", "trained=3")  # fmt: skip
     find_checkpoint(run, "best")
     load_model(str(run / best), ComputeSettings(device="cpu"))
-    for change in rng.choice(changes, 4, replace=False):
+    for change in (*rng.choice(changes[1:], 3, replace=False), changes[0]):
         other = tmp_path / change.replace(":", "-")
         stop_after_a_step(other, *SETTINGS, change)
         shutil.rmtree(run / best)
@@ -182,6 +182,10 @@ def test_the_best_of_another_run_is_no_model_and_no_run_goes_on_beside_it(run, n
         for use in (*USES.values(), lambda run, _: go_on(run)):
             with pytest.raises(InputError, match=r"best: is of another run"):
                 use(run, "best")
+    shutil.rmtree(run / "checkpoints")
+    shutil.copytree(other / "checkpoints", run / "checkpoints")  # all of another run's
+    with pytest.raises(InputError, match="the settings are not those"):
+        find_checkpoint(run)
 
 
 @pytest.mark.parametrize("what", DAMAGE)

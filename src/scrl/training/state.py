@@ -130,21 +130,26 @@ def saved_state(checkpoint: Path, name: str) -> State:
     return state
 
 
-def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[[str], None]) -> None:
-    """Refuse to resume with other questions, another model or other settings; report permitted changes."""
+def permitted_changes(settings: Mapping[str, Any], config: RunConfig) -> list[str]:
+    """How the settings differ from those of a checkpoint; refused where they would make it another run."""
     try:
-        saved = build_config(before.settings)
+        saved = build_config(settings)
     except ConfigError as error:
         raise InputError(f"the checkpoint's settings cannot be read: {error}") from error
     changes = list(changed_settings(saved.model_dump(mode="json"), config.model_dump(mode="json")))
     fixed = [words for name, words in changes if name.split(".")[0] not in MAY_CHANGE]
     if fixed:
         raise InputError(
-            f"the settings are not those of the last checkpoint: {'; '.join(fixed)}. Put them back to resume; only "
+            f"the settings are not those of the last checkpoint: {'; '.join(fixed)}. Put them back; only "
             f"{', '.join(MAY_CHANGE)} may change."
         )
-    if changes:
-        say(f"changed since the last checkpoint: {'; '.join(words for _, words in changes)}")
+    return [words for _, words in changes]
+
+
+def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[[str], None]) -> None:
+    """Refuse to resume with other questions, another model or other settings; report permitted changes."""
+    if changes := permitted_changes(before.settings, config):
+        say(f"changed since the last checkpoint: {'; '.join(changes)}")
     if before.questions != now.questions:
         raise InputError(f"{config.questions}: is not what the run was started with; put it back to resume")
     if before.model != now.model:
