@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,9 +174,8 @@ def save_if_best(run: Run) -> None:
     if is_better and not alarms(state.history, run.config.guard):
         state.best_score, state.best_step = score, state.step
         card, dtype = model_card(run.config, run.standing), run.language_model.published_dtype
-        run.folder.save(
-            run.folder.best, lambda place: write_weights(run.language_model, place, card, dtype), state.step
-        )
+        write = partial(write_weights, run.language_model, card=card, dtype=dtype)
+        run.folder.save(run.folder.best, write, state.step, state.run)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -305,7 +305,7 @@ class Run(BaseRun):
             write_optimizer(policy, place)
             (place / STATE).write_text(json.dumps(state.to_json()), encoding="utf-8")
 
-        folder.save(folder.last, write, state.step)
+        folder.save(folder.last, write, state.step, state.run)
         self.saved_step = state.step
 
     def restore(self) -> None:

@@ -282,7 +282,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
                 (place / ENGINE_STATE).write_text(json.dumps(saved.to_json()), encoding="utf-8")
                 (place / "README.md").write_text(model_card(self.config, self.standing), encoding="utf-8")
 
-            self.folder.save(self.folder.last, write, step)
+            self.folder.save(self.folder.last, write, step, self.state.run)
             checkpoint.rmdir()
             (Path(args.output_dir) / "README.md").unlink(missing_ok=True)  # TRL's own card
         PartialState().wait_for_everyone()
