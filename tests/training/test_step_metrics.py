@@ -7,7 +7,7 @@ from scrl.credit.group_metrics import same_answer_share
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import CreditedGroup, credit_rule
 from scrl.metrics import STEP_METRICS
-from scrl.policy.update_report import UpdateReport
+from scrl.policy.policy import UpdateReport
 from scrl.records import Question, Sample, Sampled
 from scrl.training.base_run import describe
 from scrl.training.loop import step_metrics

@@ -109,10 +109,7 @@ def answers(
         (checks, unread), digits = read_checks(check, rows), digits_of(after)
         if unread:
             total = len(checks) + unread
-            say(
-                console,
-                f"{unread} of {total} checks hold no answer to compare with and are left out, not counted as wrong",
-            )
+            say(console, f"checks without a readable answer, left out and not counted as wrong: {unread} of {total}")
         rows, choice = with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
     files = write_answers(rows, folder)
     is_ruined = source.standing is not None and source.standing.is_ruined_at(after["step"])

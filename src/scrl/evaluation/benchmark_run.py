@@ -33,8 +33,8 @@ from scrl.files.jsonl import parse_object
 from scrl.files.whole_files import only_writer, write_whole
 from scrl.policy.model import LanguageModel, load_model
 from scrl.records import Completion, Group, Question
-from scrl.sampling.choice import check_sampler, open_sampler
 from scrl.sampling.groups import sample_groups
+from scrl.sampling.local import check_sampler, open_sampler
 from scrl.sampling.sampler import Sampler
 
 _FIELD_TYPES = {"completion": str, "entropy": float, "num_tokens": int, "finished": bool}
@@ -105,7 +105,7 @@ def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) 
     for name in settings.benchmarks:
         loaded = load_source(name, seed=settings.seed, limit=settings.limit, **whereabouts(settings))
         for note in loaded.notes:
-            listener.note(f"{name}: {note}")
+            listener.note(f"{name}: {note}" if len(settings.benchmarks) > 1 else note)
         reader = settings.reader if settings.reader is not None else reader_of(name)
         rule = credit_rule("ttrl", reader=reader, significant_digits=settings.significant_digits)
         is_known = benchmark_of(name) is not None

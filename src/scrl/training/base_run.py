@@ -38,7 +38,7 @@ from scrl.sampling.settings import SamplingSettings
 from scrl.training.crediting import with_drawn
 from scrl.training.guard import alarms, new_alarms
 from scrl.training.listeners import RunListener
-from scrl.training.probe import NEARLY_ALL, duration, no_answers_note
+from scrl.training.probe import NEARLY_ALL, duration, why_no_signal
 from scrl.training.run_folder import RunFolder
 from scrl.training.state import State
 from scrl.training.stream import QuestionStream
@@ -63,8 +63,7 @@ class BaseRun:
         self.folder.append("rollouts.jsonl", [row for group in groups_B for row in rollout_lines(group)])
         self.folder.append("metrics.jsonl", [line])
         if line["step"] == 0 and line["no_answer_share"] > NEARLY_ALL:
-            samples = [sample for group in groups_B for sample in group.sampled.samples_G]
-            notes = (*notes, no_answers_note(samples, self.config.reader))
+            notes = (*notes, why_no_signal([line], self.config))
         is_new = line["step"] == 0 and self.config.label_votes == "present"
         if is_new and "elsewhere" in self.rule.needs and "stock_share" not in line:
             notes = (*notes, few_others(len(self.stream.questions) - 1))

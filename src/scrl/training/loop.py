@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,15 @@ from scrl.credit.group_metrics import group_metrics, most_frequent, positive_lab
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
 from scrl.data.prompts import asked
+from scrl.errors import TrainingError
 from scrl.evaluation.label_quality import step_label_quality
 from scrl.files.run_state import STATE
 from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights
 from scrl.policy.memory import set_up_allocator
-from scrl.policy.policy import Policy
-from scrl.policy.update_report import UpdateReport
+from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Question, Sampled
-from scrl.sampling.choice import check_sampler, open_sampler
 from scrl.sampling.groups import sample_groups
+from scrl.sampling.local import check_sampler, open_sampler
 from scrl.sampling.sampler import Sampler
 from scrl.sampling.settings import SamplingSettings
 from scrl.seeds import generator_for
@@ -72,8 +72,7 @@ def _take_all_steps(run: Run) -> Run:
             state = run.state
             if state.step or state.evaluated_at is not None or state.votes_pass is not None:  # else nothing is lost
                 run.save_last()
-            again = shlex.join(["scrl", "train", "--resume", str(run.folder.path)])
-            run.listener.note(f"stopped after step {run.state.step}; resume with: {again}")
+            run.listener.note(f"stopped after step {run.state.step}; resume with: {run.folder.resume_command}")
             raise
     return run
 
@@ -85,7 +84,7 @@ def _reported(run: Run) -> Iterator[None]:
         yield
     except SystemExit:
         lost = f"steps after {run.saved_step} are lost" if run.saved_step < run.state.step else "nothing is lost"
-        run.listener.note(f"stopped at once, {lost}; resume with: scrl train --resume {run.folder.path}")
+        run.listener.note(f"stopped at once, {lost}; resume with: {run.folder.resume_command}")
         raise
     except BaseException:
         run.folder.report(run.listener.note)
@@ -121,8 +120,9 @@ def take_steps(run: Run) -> None:
             run.remember(metrics, groups_B)
             state.step += 1
             run.log_step(line, groups_B, update.notes)
+            numbers = {key: value for key, value in line.items() if isinstance(value, int | float) and key != "step"}
             for tracker in run.trackers:
-                tracker.log(line["step"], {key: value for key, value in line.items() if isinstance(value, int | float)})
+                tracker.log(line["step"], numbers)
             if state.step % config.checkpoint_every == 0 or state.step == config.steps:
                 save_if_best(run)
             if state.step % config.checkpoint_every == 0 and state.step < config.steps:
@@ -174,9 +174,8 @@ def save_if_best(run: Run) -> None:
     if is_better and not alarms(state.history, run.config.guard):
         state.best_score, state.best_step = score, state.step
         card, dtype = model_card(run.config, run.standing), run.language_model.published_dtype
-        run.folder.save(
-            run.folder.best, lambda place: write_weights(run.language_model, place, card, dtype), state.step
-        )
+        write = partial(write_weights, run.language_model, card=card, dtype=dtype)
+        run.folder.save(run.folder.best, write, state.step, state.run)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -194,7 +193,10 @@ class Run(BaseRun):
         """For as long as steps are taken."""
         with ExitStack() as stack:
             for name in self.config.trackers:
-                self.trackers.append(TRACKERS[name](self.folder.path, self.config.model_dump(mode="json")))
+                try:
+                    self.trackers.append(TRACKERS[name](self.folder.path, self.config.model_dump(mode="json")))
+                except Exception as error:  # each raises its own
+                    raise TrainingError(f"trackers: {name} cannot be opened: {error}") from error
                 stack.callback(self.trackers[-1].close)
             yield
 
@@ -258,12 +260,9 @@ class Run(BaseRun):
 
     def draw_label_votes(self) -> dict[str, float]:
         """The votes that decide, if they are due, as many completions at a time as the sampler decodes in parallel."""
-        number = self.config.votes_per_question
-
-        def sample(questions: Sequence[Question], name: str) -> list[Sampled]:
-            return self.sample(questions, self.config.sampling, number, name)
-
-        return self.draw_votes_if_due(sample, max(1, self.sampler.rows_per_call // number))
+        number, settings = self.config.votes_per_question, self.config.sampling
+        at_once = max(1, self.sampler.rows_per_call // number)
+        return self.draw_votes_if_due(lambda asked, name: self.sample(asked, settings, number, name), at_once)
 
     def evaluate(self) -> None:
         """Measure on the questions themselves and on those held out, unless that is off or done."""
@@ -306,7 +305,7 @@ class Run(BaseRun):
             write_optimizer(policy, place)
             (place / STATE).write_text(json.dumps(state.to_json()), encoding="utf-8")
 
-        folder.save(folder.last, write, state.step)
+        folder.save(folder.last, write, state.step, state.run)
         self.saved_step = state.step
 
     def restore(self) -> None:

@@ -1,14 +1,16 @@
-"""Copies between host and device that do not make the device wait."""
+"""What keeps a device from waiting: copies that return at once, and attention that plans nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def pad_rows(rows_R: Sequence[NDArray[Any]], dtype: DTypeLike) -> NDArray[Any]:
@@ -46,3 +48,8 @@ def copy_to_host(tensor: Tensor) -> HostCopy:
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     event.record()
     return HostCopy(copy, event)
+
+
+def attention_without_cudnn() -> AbstractContextManager[None]:
+    """SDPA by any kernel but cuDNN's, which is faster once planned, but planning takes 80 ms for every new length."""
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
