@@ -173,9 +173,10 @@ def take_steps(case: Case, settings: Sequence[str]) -> dict[str, Any]:
         found: dict[str, Any] = {"notes": watch.notes}
         try:
             model = random_model(case.shape, config.compute, config.lora, device)
-            shape = counted_shape(model.model.config, model.num_weights)
+            weights = model.model.num_parameters()
+            shape = counted_shape(model.model.config, weights)
             plan = memory_bytes(config, shape, work_of(config, 4))
-            found |= {"weights": model.num_weights, "planned": sum(plan.values()) / 2**30}
+            found |= {"weights": weights, "planned": sum(plan.values()) / 2**30}
             for name, value in {
                 "scrl.training.base_run.load_model": lambda *_, **__: model,
                 "scrl.training.loop.check_room": lambda *_: None,

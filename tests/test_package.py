@@ -15,13 +15,23 @@ from scrl.credit.methods import METHODS
 SOURCE = Path(scrl.__file__).parent
 
 # Each layer may import itself and the layers before it that are named here, nothing else of the package.
-BASE = {"records", "errors", "optional_deps", "seeds", "metrics", "settings", "setting_names", "user_code"}
+BASE = {
+    "records",
+    "errors",
+    "child_processes",
+    "optional_deps",
+    "seeds",
+    "metrics",
+    "settings",
+    "setting_names",
+    "user_code",
+}
 CORE = BASE | {"answers", "credit", "files"}
-TENSORS = CORE | {"attention", "device_copy"}
+TENSORS = CORE | {"device"}
 MODEL = TENSORS | {"policy", "sampling", "data", "evaluation", "reporting", "lab", "config"}
 MAY_IMPORT = {
-    "errors": set(), "child_processes": set(), "seeds": set(), "settings": set(), "metrics": set(), "attention": set(),
-    "device_copy": set(), "records": {"errors"}, "optional_deps": {"errors"}, "user_code": {"errors"},
+    "errors": set(), "child_processes": set(), "seeds": set(), "settings": set(), "metrics": set(),
+    "device": set(), "records": {"errors"}, "optional_deps": {"errors"}, "user_code": {"errors"},
     "setting_names": {"errors", "settings"},
     "files": {"errors"},
     "answers": BASE,
@@ -34,7 +44,7 @@ MAY_IMPORT = {
     "reporting": CORE | {"data", "evaluation", "lab"},
     "config": CORE | {"policy", "sampling", "data", "evaluation"},
     "training": MODEL,
-    "engines": MODEL | {"training", "child_processes"},
+    "engines": MODEL | {"training"},
     "planning": MODEL | {"training", "engines"},
     "recipes": MODEL | {"training", "engines"},
     "cli": MODEL | {"training", "planning", "engines", "recipes", ""},

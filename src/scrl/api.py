@@ -183,8 +183,8 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     from scrl.data.prompts import PromptSettings, asked, check_known, instruction_notes
     from scrl.policy.model import load_model
     from scrl.policy.settings import ComputeSettings
-    from scrl.sampling.choice import check_sampler, open_sampler
     from scrl.sampling.groups import sample_groups
+    from scrl.sampling.local import check_sampler, open_sampler
     from scrl.sampling.settings import SamplingSettings
     from scrl.training.listeners import Silent
 

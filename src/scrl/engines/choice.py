@@ -11,7 +11,7 @@ from scrl.engines.requirements import require_engine
 from scrl.errors import ConfigError
 from scrl.files.folders import num_processes
 from scrl.policy.model_paths import adapter_folder
-from scrl.sampling.choice import check_sampler
+from scrl.sampling.local import check_sampler
 from scrl.training.listeners import RunListener, check_trackers
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scrl.device_copy import to_device
+from scrl.device import to_device
 from scrl.policy.model import first_line, in_eval_mode
 
 NAME = "scrl_packed"
@@ -99,21 +99,16 @@ class Packing:
 @contextlib.contextmanager
 def packed_attention(config: Any) -> Iterator[None]:
     """Let the model of this configuration attend within rows only."""
-    _register()
+    from transformers import AttentionInterface
+
+    # Transformers makes no mask for an attention function without a mask function of the same name.
+    AttentionInterface.register(NAME, attend_within_rows)
     before = config._attn_implementation
     config._attn_implementation = NAME
     try:
         yield
     finally:
         config._attn_implementation = before
-
-
-@cache
-def _register() -> None:
-    """Transformers makes no mask for an attention function without a mask function of the same name."""
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(NAME, attend_within_rows)
 
 
 def attend_within_rows(

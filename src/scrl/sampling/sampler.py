@@ -7,10 +7,8 @@ A user's own sampler is `module:NAME`, where NAME(model, tokenizer, *, max_rows,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
-
-import numpy as np
 
 from scrl.records import Sample, Tokens
 from scrl.sampling.settings import SamplingSettings
@@ -26,10 +24,6 @@ class Prompt:
     tokens_P: Tokens
     max_tokens: int | None = None
     """The most new tokens; None: as many as the settings allow."""
-
-    def continued(self, prefix_T: Tokens) -> Prompt:
-        """The same question, with the beginning of a completion appended."""
-        return replace(self, tokens_P=np.concatenate((self.tokens_P, prefix_T)))
 
 
 class Sampler(Protocol):
@@ -67,7 +61,4 @@ class Sampler(Protocol):
         """What recognises these stop texts; None if there are none."""
 
 
-MEMBERS = (
-    "note", "max_rows", "shares_weights", "rows_per_call", "sample", "release", "texts", "stop_texts",
-)  # fmt: skip
-"""The members of a Sampler."""
+MEMBERS = [name for name in (*Sampler.__annotations__, *vars(Sampler)) if not name.startswith("_")]

@@ -26,7 +26,7 @@ from scrl.data.prompts import usable_questions
 from scrl.data.questions import LoadedQuestions
 from scrl.data.rollouts import rollout_fields
 from scrl.errors import InputError, TrainingError, did_you_mean
-from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
+from scrl.evaluation.evaluate import Conditions, evaluate
 from scrl.evaluation.gold import gold_fields, require_gold, truth_for
 from scrl.files.run_state import Standing
 from scrl.metrics import PASS_OR_MAJ, SETS
@@ -38,7 +38,7 @@ from scrl.sampling.settings import SamplingSettings
 from scrl.training.crediting import with_drawn
 from scrl.training.guard import alarms, new_alarms
 from scrl.training.listeners import RunListener
-from scrl.training.probe import NEARLY_ALL, duration, no_answers_note
+from scrl.training.probe import NEARLY_ALL, duration, why_no_signal
 from scrl.training.run_folder import RunFolder
 from scrl.training.state import State
 from scrl.training.stream import QuestionStream
@@ -63,8 +63,7 @@ class BaseRun:
         self.folder.append("rollouts.jsonl", [row for group in groups_B for row in rollout_lines(group)])
         self.folder.append("metrics.jsonl", [line])
         if line["step"] == 0 and line["no_answer_share"] > NEARLY_ALL:
-            samples = [sample for group in groups_B for sample in group.sampled.samples_G]
-            notes = (*notes, no_answers_note(samples, self.config.reader))
+            notes = (*notes, why_no_signal([line], self.config))
         is_new = line["step"] == 0 and self.config.label_votes == "present"
         if is_new and "elsewhere" in self.rule.needs and "stock_share" not in line:
             notes = (*notes, few_others(len(self.stream.questions) - 1))
@@ -79,7 +78,7 @@ class BaseRun:
         settings, sampling, records = self.config.evaluation, self.config.evaluation_sampling, []
         for name, questions in (("stream", self.stream.questions[: settings.questions]), ("held-out", self.held_out)):
             if questions:
-                answered_Q = [AnsweredQuestion.of(sampled) for sampled in sample(name, questions, sampling)]
+                answered_Q = [(each.question, each.group) for each in sample(name, questions, sampling)]
                 ks = (settings.completions,)
                 conditions = Conditions(name, self.config.model, sampling, ks, self.config.seed, self.state.step)
                 records.append(evaluate(answered_Q, self.rule, conditions))

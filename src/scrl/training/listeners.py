@@ -56,16 +56,6 @@ class Silent:
     """A benchmark of `scrl evaluate` is done."""
 
 
-class Tracker(Protocol):
-    """Receives the numbers of each step."""
-
-    def log(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Take the numbers of one step."""
-
-    def close(self) -> None:
-        """Send what is left."""
-
-
 class _TensorBoard:
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:  # noqa: ARG002 - a tracker's signature
         from torch.utils.tensorboard import SummaryWriter
@@ -94,6 +84,7 @@ class _WandbLike:
         self._module.finish()
 
 
+Tracker = _TensorBoard | _WandbLike
 TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], Tracker]] = {
     "tensorboard": _TensorBoard,
     "wandb": partial(_WandbLike, "wandb"),

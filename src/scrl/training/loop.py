@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,10 @@ from scrl.evaluation.label_quality import step_label_quality
 from scrl.files.run_state import STATE
 from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights
 from scrl.policy.memory import set_up_allocator
-from scrl.policy.policy import Policy
-from scrl.policy.update_report import UpdateReport
+from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Question, Sampled
-from scrl.sampling.choice import check_sampler, open_sampler
 from scrl.sampling.groups import sample_groups
+from scrl.sampling.local import check_sampler, open_sampler
 from scrl.sampling.sampler import Sampler
 from scrl.sampling.settings import SamplingSettings
 from scrl.seeds import generator_for
@@ -174,9 +174,8 @@ def save_if_best(run: Run) -> None:
     if is_better and not alarms(state.history, run.config.guard):
         state.best_score, state.best_step = score, state.step
         card, dtype = model_card(run.config, run.standing), run.language_model.published_dtype
-        run.folder.save(
-            run.folder.best, lambda place: write_weights(run.language_model, place, card, dtype), state.step
-        )
+        write = partial(write_weights, run.language_model, card=card, dtype=dtype)
+        run.folder.save(run.folder.best, write, state.step, state.run)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -261,12 +260,9 @@ class Run(BaseRun):
 
     def draw_label_votes(self) -> dict[str, float]:
         """The votes that decide, if they are due, as many completions at a time as the sampler decodes in parallel."""
-        number = self.config.votes_per_question
-
-        def sample(questions: Sequence[Question], name: str) -> list[Sampled]:
-            return self.sample(questions, self.config.sampling, number, name)
-
-        return self.draw_votes_if_due(sample, max(1, self.sampler.rows_per_call // number))
+        number, settings = self.config.votes_per_question, self.config.sampling
+        at_once = max(1, self.sampler.rows_per_call // number)
+        return self.draw_votes_if_due(lambda asked, name: self.sample(asked, settings, number, name), at_once)
 
     def evaluate(self) -> None:
         """Measure on the questions themselves and on those held out, unless that is off or done."""
@@ -309,7 +305,7 @@ class Run(BaseRun):
             write_optimizer(policy, place)
             (place / STATE).write_text(json.dumps(state.to_json()), encoding="utf-8")
 
-        folder.save(folder.last, write, state.step)
+        folder.save(folder.last, write, state.step, state.run)
         self.saved_step = state.step
 
     def restore(self) -> None:

@@ -111,10 +111,10 @@ class RunFolder:
         for name in FILES:
             os.truncate(self.path / name, lengths[name])
 
-    def save(self, place: Path, write: Callable[[Path], None], step: int) -> None:
+    def save(self, place: Path, write: Callable[[Path], None], step: int, run: str = "") -> None:
         """Let `write` fill a folder, then put it in `place`; what was there stays until the new one is on the disk.
 
-        So do the lines that a checkpoint relies on.
+        So do the lines that a checkpoint relies on. `run` says to which run it belongs.
         """
         self.recover()
         draft, whole, old = (place.with_name(f".{place.name}.{word}") for word in ("draft", "whole", "old"))
@@ -122,7 +122,7 @@ class RunFolder:
         try:
             write(draft)
             give_usual_mode(draft)
-            write_sums(draft, step)
+            write_sums(draft, step, run)
             sync_all(draft)
             for name in FILES:
                 sync(self.path / name)

@@ -7,7 +7,6 @@ TRL's, with all of its updates. TRL saves at the end of a step, and its checkpoi
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import time
@@ -28,11 +27,12 @@ from scrl.credit.rule import CreditedGroup
 from scrl.data.prompts import prompt_tokens
 from scrl.engines.trl.rollouts import QuestionPrompt, Rollouts
 from scrl.engines.trl.settings import differences, grpo_settings, step_size, with_options
-from scrl.errors import ConfigError, InputError, TrainingError
+from scrl.errors import ConfigError, InputError
 from scrl.evaluation.label_quality import step_label_quality
 from scrl.files.folders import num_processes
 from scrl.files.jsonl import read_json_lines
 from scrl.files.run_state import ENGINE_STATE
+from scrl.policy.losses import require_finite
 from scrl.policy.model import first_line, quiet_progress
 from scrl.records import Question, Sampled
 from scrl.reporting.rollout_votes import read_votes
@@ -257,11 +257,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         if "loss" not in logs or not self._groups_B:
             return
         if self.is_main:
-            if not (math.isfinite(logs["loss"]) and math.isfinite(logs.get("grad_norm", 0.0))):
-                raise TrainingError(
-                    f"the loss is {logs['loss']} and the gradient's norm {logs.get('grad_norm')}: training cannot "
-                    "continue. Lower optimizer.learning_rate, or compute in float32 (compute.dtype)."
-                )
+            require_finite(logs["loss"], logs.get("grad_norm"))
             measured = {name: logs[key] for name, key in TRL_METRICS.items() if key in logs}
             line = {"step": self._groups_B[0].sampled.step} | measured | dict(self._metrics)
             line |= step_label_quality(self._groups_B) | {"seconds_update": self._update_seconds} | self._votes
@@ -286,7 +282,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
                 (place / ENGINE_STATE).write_text(json.dumps(saved.to_json()), encoding="utf-8")
                 (place / "README.md").write_text(model_card(self.config, self.standing), encoding="utf-8")
 
-            self.folder.save(self.folder.last, write, step)
+            self.folder.save(self.folder.last, write, step, self.state.run)
             checkpoint.rmdir()
             (Path(args.output_dir) / "README.md").unlink(missing_ok=True)  # TRL's own card
         PartialState().wait_for_everyone()

@@ -26,7 +26,7 @@ from scrl.engines.verl.settings import RunFacts, verl_settings
 from scrl.errors import InputError, ScrlError, TrainingError
 from scrl.files.jsonl import read_json_lines
 from scrl.lab.stored_groups import first_visits
-from scrl.policy.model import loading, model_shape
+from scrl.policy.model import load_tokenizer, model_shape
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
 from scrl.training.base_run import load_sets, usable_sets
@@ -66,11 +66,8 @@ def resume(out: Path, listener: RunListener) -> RunFolder:
 
 def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFolder, list[str]]:
     """Write the tables and the configuration; returns the folder, and the command that runs verl with them."""
-    from transformers import AutoTokenizer
-
     model, rule = model_folder(config.model), config.rule()
-    with loading(model):
-        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=config.trust_remote_code)
+    tokenizer = load_tokenizer(model, trust_remote_code=config.trust_remote_code)
     shape = model_shape(model, config.trust_remote_code)
     (questions, held_out), notes = usable_sets(load_sets(config), config, tokenizer, shape)
     if "elsewhere" in rule.needs and min(config.questions_per_step, len(questions)) <= MIN_OTHERS:
@@ -99,12 +96,9 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
 
 def _write_table(path: Path, questions: Sequence[Question], tokenizer: Any, config: RunConfig) -> None:
     """A parquet file with one row per question: its prompt as chat messages, and gold, which only validates."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        reason = "engine: verl reads parquet files. Install what writes them: pip install 'scrl[verl]'"
-        raise InputError(reason) from error
+    import pyarrow as pa  # comes with verl
+    import pyarrow.parquet as pq
+
     rows = [
         {
             "data_source": "scrl",  # in the names of verl's validation metrics

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scrl.config import RunConfig, build_config
-from scrl.engines.requirements import shared_refusals
+from scrl.engines.requirements import refuse, shared_refusals
 from scrl.errors import ConfigError, did_you_mean
 from scrl.policy.settings import BETAS
 from scrl.settings import merged
@@ -81,8 +81,7 @@ class RunFacts(NamedTuple):
 
 def verl_settings(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
     """verl's configuration for a run; `engine_options` (a tree like verl's own) go on top."""
-    for name, reason in _refusals(config, facts):
-        raise ConfigError(f"{name}: {reason}. Change it, or use engine: local.")
+    refuse(_refusals(config, facts))
     is_validated = facts.has_gold and not config.evaluation.is_off
     settings: dict[str, Any] = {
         "data": {
@@ -129,7 +128,6 @@ def verl_settings(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
     for name in leaves(config.engine_options, ""):
         if value_at(settings, name.removeprefix(".")) is not None:
             raise ConfigError(f"engine_options{name}: is set by another setting of ours; see docs/scaling.md")
-    check_method(config)
     # One storage process per GPU, at most verl's eight: each wants a CPU core, and a run waits for all of them.
     storage = {"SimpleStorage": {"num_data_storage_units": min(8, config.nodes * config.gpus)}}
     ours = merged(DEFAULTS | {"transfer_queue": {"backend": storage}}, settings)
@@ -139,7 +137,7 @@ def verl_settings(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
 def _refusals(config: RunConfig, facts: RunFacts) -> Iterator[tuple[str, str]]:
     """(setting, reason) for every setting that verl cannot honour."""
     rows, gpus = min(config.questions_per_update, facts.questions) * config.trained, config.nodes * config.gpus
-    yield from shared_refusals(config, "verl")
+    yield from shared_refusals(config, "verl", NEEDS_MET)
     if config.label_votes in ("start", "round"):
         how = f"--completions {config.votes_per_question} --temperature {config.sampling.temperature:g} --out votes"
         yield (
@@ -147,10 +145,6 @@ def _refusals(config: RunConfig, facts: RunFacts) -> Iterator[tuple[str, str]]:
             "verl's trainer draws nothing but the completions of its steps; draw the votes first, for instance with "
             f"scrl evaluate MODEL QUESTIONS {how}, and give label_votes their file",
         )
-    if config.sampling.temperature == 0:
-        yield "sampling.temperature", "equal completions cannot vote"
-    if config.compute.sampler != "local":
-        yield "compute.sampler", "verl has its own sampler (engine_options.actor_rollout_ref.rollout.name)"
     if config.loss.mean not in LOSS_AGG_MODES:
         yield "loss.mean", f"verl has no mean over {config.loss.mean}; `token` is the mean over a whole update"
     if config.loss.ratio == "completion" and config.loss.dual_clip is not None:
@@ -241,18 +235,8 @@ def read_settings(verl: Mapping[str, Any]) -> RunConfig:
         | {"model": str(verl["actor_rollout_ref"]["model"]["path"]), "questions": str(verl["data"]["train_files"])}
         | {"trained": rollout["n"], "engine": "verl", "sampling": {"max_tokens": rollout["response_length"]}}
     )
-    check_method(config)
+    refuse(shared_refusals(config, "verl", NEEDS_MET))
     return config
-
-
-def check_method(config: RunConfig) -> None:
-    """Refuse a method that needs more than verl's passes give."""
-    rule = config.rule()
-    reasons = [f"needs {need!r}, which verl's passes do not give" for need in sorted(rule.needs - NEEDS_MET)]
-    if rule.method.plan is not None:
-        reasons.insert(0, "samples completions that share their beginnings, and verl samples each separately")
-    if reasons:
-        raise ConfigError(f"method: {rule.method.name!r} {reasons[0]}. Use another method, or the local engine.")
 
 
 def check_options(options: Mapping[str, Any]) -> None:

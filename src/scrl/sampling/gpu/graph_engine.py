@@ -19,13 +19,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from scrl.device_copy import HostCopy, copy_to_host
+from scrl.device import HostCopy, copy_to_host
 from scrl.policy.memory import RESERVED_SHARE
 from scrl.records import Floats, Tokens
 from scrl.sampling.eager_decode import DecodedRows
 from scrl.sampling.gpu.cuda_graphs import CudaGraphs, StepSize, bucket_rows, step_size
-from scrl.sampling.gpu.decode_state import ALIVE, COMPLETION, LENGTH
-from scrl.sampling.gpu.decode_step import Ops
+from scrl.sampling.gpu.decode_step import ALIVE, COMPLETION, LENGTH, Ops
 from scrl.sampling.gpu.fused_weights import FusedWeights, fuse
 from scrl.sampling.gpu.scheduler import Prefix, Row, Scheduler, max_pages, min_pages
 from scrl.sampling.gpu.step_memory import MemorySize, StepMemory, affordable_pages, prompt_teams

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from scrl.sampling.eager_decode import DecodedRows
-from scrl.sampling.gpu.decode_state import Completions
+from scrl.sampling.gpu.decode_step import Completions
 from scrl.sampling.stop_texts import StopTexts
 
 
