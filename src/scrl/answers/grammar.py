@@ -119,7 +119,7 @@ class _Parser(Cursor):
         """Term (± term)*; `{a \\over b}` divides everything before it by everything after it."""
         total = self.signed_product(depth)
         while self.is_sign():
-            total = exact.add(total, self.signed_product(depth))
+            total += self.signed_product(depth)
         if self.peek() == r"\over":
             self.take()
             total = powers.divide(total, self.sum(depth + 1))
@@ -128,7 +128,7 @@ class _Parser(Cursor):
     def signed_product(self, depth: int) -> Expr:
         negative = self.take_minus()
         value = self.product(depth)
-        return exact.negate(value) if negative else value
+        return -value if negative else value
 
     def product(self, depth: int) -> Expr:
         """Factors joined by *, /, or nothing."""
@@ -172,7 +172,7 @@ class _Parser(Cursor):
     def signed_factor(self, depth: int) -> Expr:
         negative = self.take_minus()
         value = self.number_or_factor(depth)
-        return exact.negate(value) if negative else value
+        return -value if negative else value
 
     def number_or_factor(self, depth: int) -> Expr:
         mixed = self.mixed_number()
@@ -210,7 +210,7 @@ class _Parser(Cursor):
             elif mark == "^":
                 value = powers.power(value, self.argument(depth))
             elif self.open_angles:
-                value = exact.multiply(value, exact.multiply(exact.symbol("pi"), exact.number(Fraction(1, 180))))
+                value *= exact.symbol("pi") * Fraction(1, 180)
         return value
 
     def argument(self, depth: int) -> Expr:
@@ -218,7 +218,7 @@ class _Parser(Cursor):
         negative = self.take_minus()
         is_function = self.kind() == "command" and self.peek()[1:] in FUNCTIONS
         value = self.factor(depth) if is_function else self.bare_atom(depth)
-        return exact.negate(value) if negative else value
+        return -value if negative else value
 
     def slot(self, depth: int) -> Expr:
         """What a command such as \\frac takes: a braced sum, or one digit, letter or command."""
@@ -415,5 +415,5 @@ class _Parser(Cursor):
             while self.kind() in ("number", "letter") or self.peek() in (r"\pi", r"\frac", r"\sqrt"):
                 if self.kind() == "number":
                     raise Incomputable("a number right after a function's argument")
-                value = exact.multiply(value, self.factor(depth + 1))
-        return exact.negate(value) if negative else value
+                value *= self.factor(depth + 1)
+        return -value if negative else value
