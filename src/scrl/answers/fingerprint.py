@@ -17,8 +17,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from scrl.answers import balls
-from scrl.answers.balls import BITS, UNIT, Ball, Number, Unsettled, exactly, lock, mp, product, total
-from scrl.answers.exact import APPLY, HALF, Atom, Call, Expr, bits, number, symbol
+from scrl.answers.balls import BITS, UNIT, Ball, Number, exactly, lock, mp, product, total
+from scrl.answers.exact import APPLY, HALF, Atom, Call, Expr, Unsettled, bits, number, symbol
 from scrl.answers.powers import power
 
 KEY_DIGITS = 100
@@ -72,8 +72,7 @@ def _needs_points(expr: Expr) -> bool:
     """Whether the text of an expression does not decide; what is too large for the digits raises."""
     if expr.is_closed or expr.functions & POINTLESS:
         return False
-    if "oo" in expr.names or _height(expr) > MAX_HEIGHT:
-        raise Unsettled
+    Unsettled.when("oo" in expr.names or _height(expr) > MAX_HEIGHT)
     return True
 
 
@@ -94,8 +93,7 @@ def _height(expr: Expr) -> int:
 def sign_of(constant: Expr) -> int:
     """−1 or 1 for a real number that is not 0."""
     value = _real(constant)
-    if abs(value.real) <= value.error:
-        raise Unsettled
+    Unsettled.when(abs(value.real) <= value.error)
     return 1 if value.real > 0 else -1
 
 
@@ -105,8 +103,7 @@ def floor_of(constant: Expr) -> int:
         return constant.rational.numerator // constant.rational.denominator
     value = _real(constant)
     low, high = (value.real + side * math.ceil(value.error) >> BITS for side in (-1, 1))
-    if low != high:
-        raise Unsettled
+    Unsettled.when(low != high)
     return low
 
 
@@ -118,12 +115,10 @@ def real_value(constant: Expr) -> Number:
 
 
 def _real(constant: Expr) -> Ball:
-    if constant.symbols:
-        raise Unsettled
+    Unsettled.when(constant.symbols)
     with lock:
         value = _value(constant, "")
-    if not value.is_real:
-        raise Unsettled
+    Unsettled.when(not value.is_real)
     return value
 
 
@@ -148,12 +143,10 @@ def _outer_end(constant: Expr) -> Fraction:
     with lock:
         value = _value(constant, "")
     size = abs(value.real)
-    if abs(value.imag) > value.error:
-        raise Unsettled
+    Unsettled.when(abs(value.imag) > value.error)
     if size <= value.error and value.spread < SETTLED:
         return Fraction(0)
-    if value.error * ROUNDABLE > size:
-        raise Unsettled
+    Unsettled.when(value.error * ROUNDABLE > size)
     end = size + math.ceil(value.error)
     return Fraction(end if value.real > 0 else -end, UNIT)
 
@@ -185,8 +178,7 @@ def _atom(atom: Atom, point: str) -> Ball:
         return exactly(atom)
     if isinstance(atom, Call):
         return _call(atom, point)
-    if atom == "oo":
-        raise Unsettled
+    Unsettled.when(atom == "oo")
     return {"pi": balls.PI, "e": balls.E, "i": balls.I}.get(atom) or _generic(atom, point)
 
 
@@ -314,8 +306,7 @@ def _fraction_root(q: Fraction) -> Fraction | None:
 
 def _settled(value: Ball) -> Ball:
     """A value in range and known to more digits than a key has; one that may be zero must be zero to as many."""
-    if max(abs(value.real), abs(value.imag)) >= LARGEST:
-        raise Unsettled
+    Unsettled.when(max(abs(value.real), abs(value.imag)) >= LARGEST)
     if value.spread <= SETTLED * value.size:
         return value
     if value.size <= value.spread < SETTLED:
@@ -338,6 +329,5 @@ def _digits(part: int, value: Ball) -> str:
     error = math.ceil(value.error)
     above, below = (10**places, 1) if places >= 0 else (1, 10**-places)
     low, high = ((2 * (part + side * error) * above + UNIT * below) // (2 * UNIT * below) for side in (-1, 1))
-    if low != high:
-        raise Unsettled
+    Unsettled.when(low != high)
     return f"{low}e{-places}"

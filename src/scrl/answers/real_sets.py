@@ -109,8 +109,7 @@ def solution(constraints: Sequence[tuple[Expr, str]]) -> RealSet:
 
 def _solve(difference: Expr, is_strict: bool) -> RealSet:
     """The x for which a x + b < 0, or k |a x + b| + c < 0 (≤ 0 where not strict)."""
-    if len(difference.symbols) != 1:
-        raise Unreadable("several variables")
+    Unreadable.when(len(difference.symbols) != 1, "several variables")
     size = next((m for m in difference.terms if len(m) == 1 and _is_absolute(m)), None)
     if size is None:
         return (_half_line(difference, is_strict),)
@@ -119,8 +118,7 @@ def _solve(difference: Expr, is_strict: bool) -> RealSet:
     call = size[0][0]
     assert isinstance(call, Call)
     bound = divide(Expr({m: -c for m, c in difference.terms.items() if m != size}), number(abs(difference.terms[size])))
-    if bound.symbols:
-        raise Unreadable("the variable inside and outside")
+    Unreadable.when(bound.symbols, "the variable inside and outside")
     (inner,) = call.args
     if difference.terms[size] > 0:  # |inner| < bound
         return intersect((_half_line(inner - bound, is_strict),), (_half_line(-inner - bound, is_strict),))
@@ -148,8 +146,7 @@ def _linear_parts(expr: Expr) -> tuple[Expr, Expr]:
             slope[rest] = coefficient
         else:
             raise Unreadable("not linear")
-    if not slope:
-        raise Incomputable("no variable")
+    Incomputable.when(not slope, "no variable")
     return Expr(slope), Expr(constant)
 
 

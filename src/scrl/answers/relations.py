@@ -13,8 +13,7 @@ from fractions import Fraction
 from functools import reduce
 
 from scrl.answers import exact, grammar
-from scrl.answers.balls import Unsettled
-from scrl.answers.exact import Expr, Incomputable, Unreadable
+from scrl.answers.exact import Expr, Incomputable, Unreadable, Unsettled
 from scrl.answers.fingerprint import equation_key, expression_key, real_value, significant_text
 from scrl.answers.names import NEUTRAL, assignments, free_names, in_order, is_function, is_name, is_words, without_units
 from scrl.answers.powers import cancel, monic
@@ -75,12 +74,9 @@ class Relations(ABC):
     def value(self, tokens: Tokens, *, allow_infinity: bool = False) -> Expr:
         """The exact value, without its unit."""
         tokens, scale = without_units(tokens)
-        if len(tokens) > 1 and any(token.kind == "word" for token in tokens):
-            raise Incomputable("words in a formula")
-        if len(tokens) > 4 and any(token.text == r"\mathbb" for token in tokens):
-            raise Incomputable("arithmetic with sets")
-        if _ORDERED.fullmatch(" ".join(token.text for token in tokens)):
-            raise Unsettled
+        Incomputable.when(len(tokens) > 1 and any(token.kind == "word" for token in tokens), "words in a formula")
+        Incomputable.when(len(tokens) > 4 and any(token.text == r"\mathbb" for token in tokens), "arithmetic with sets")
+        Unsettled.when(_ORDERED.fullmatch(" ".join(token.text for token in tokens)))
         expr = grammar.evaluate(tokens)
         if not expr.is_closed:
             expr = cancel(expr)
@@ -126,8 +122,7 @@ class Relations(ABC):
             return self.single(first)
         if not any(free_names(side) for side in (rest if _is_asked_sum(first) else sides)):
             return self.equal(rest if _is_asked_sum(first) else sides)
-        if len({self.single(side).key for side in rest}) != 1:
-            raise Incomputable("unequal sides")
+        Incomputable.when(len({self.single(side).key for side in rest}) != 1, "unequal sides")
         names, values = (split(side, {":"})[0] for side in (first, rest[0]))
         if len(names) > 1 and len(names) == len(values) and all(map(is_name, names)):
             parts = dict(zip(map(text_of, names), values, strict=True))
@@ -139,15 +134,13 @@ class Relations(ABC):
     def equal(self, sides: Sequence[Tokens]) -> Form:
         """One value, written several times."""
         forms = [set_form(self.variants(side)) for side in sides]
-        if len({form.key for form in forms}) != 1:
-            raise Incomputable("unequal sides")
+        Incomputable.when(len({form.key for form in forms}) != 1, "unequal sides")
         return forms[0]
 
     def difference(self, left: Tokens, right: Tokens) -> Form:
         """left = right, as 0 = left - right with leading coefficient 1."""
         zero = cancel(self.value(left) - self.value(right))
-        if zero.rational is not None:
-            raise Incomputable("not an equation in anything")
+        Incomputable.when(zero.rational is not None, "not an equation in anything")
         try:
             return Form(equation_key(monic(zero)), "equation")
         except Unsettled:
@@ -183,8 +176,7 @@ class Relations(ABC):
         except Unreadable:
             scaled = [(e * (1 / abs(exact.leading(e))), mark) for e, mark in constraints]  # which keeps signs
             return Form(", ".join(sorted(f"{expression_key(e)} {mark} 0" for e, mark in scaled)), "inequality")
-        if not found:
-            raise Incomputable("no number")
+        Incomputable.when(not found, "no number")
         return real_form(found)
 
     def comparison(self, tokens: Tokens) -> Form:
@@ -200,11 +192,9 @@ class Relations(ABC):
     def constraints(self, tokens: Tokens) -> list[tuple[Expr, str]]:
         """(E, mark) for every E < 0, E <= 0 or E != 0 of a chain."""
         sides, marks = split(tokens, {*FLIPPED, "!="})
-        if any(not side for side in sides):
-            raise Unreadable("a side is missing")
+        Unreadable.when(any(not side for side in sides), "a side is missing")
         directions = {mark[0] for mark in marks}
-        if len(directions) > 1:
-            raise Unreadable("mixed inequality")
+        Unreadable.when(len(directions) > 1, "mixed inequality")
         low, high = ("-\\infty", "\\infty") if directions == {"<"} else ("\\infty", "-\\infty")
         if len(sides) > 2 and text_of(sides[-1]).removeprefix("+") == high:  # 0 < x < oo
             sides, marks = sides[:-1], marks[:-1]
@@ -220,8 +210,7 @@ class Relations(ABC):
         if "or" in marks:
             return real_form(unite(interval for found in sets for interval in found))
         both = reduce(intersect, sets)
-        if not both and "and" in marks:
-            raise Incomputable("no number")
+        Incomputable.when(not both and "and" in marks, "no number")
         return real_form(both or unite(interval for found in sets for interval in found))
 
     def intersection(self, parts: Sequence[Tokens]) -> Form:
@@ -259,8 +248,7 @@ class Relations(ABC):
         if texts[0] == r"\{":
             values = [self.value(end) for end in ends]
             return unite(between("[", value, value, "]") for value in values)
-        if len(ends) != 2:
-            raise Unreadable("not an interval")
+        Unreadable.when(len(ends) != 2, "not an interval")
         low, high = (self.value(end, allow_infinity=True) for end in ends)
         found = between(texts[0], low, high, texts[-1])
         if low.text == "oo" or not (low.symbols or high.symbols or found.low < found.high):
@@ -272,8 +260,7 @@ class Relations(ABC):
         if is_words(parts[0]):
             form = self.form(parts[-1])
             label = " ".join(token.text for token in parts[0])
-            if len(parts) != 2:
-                raise Unreadable("several labels")
+            Unreadable.when(len(parts) != 2, "several labels")
             return form if label in NEUTRAL else labelled([(label, form)])
         forms = [self.expression(part) for part in parts]
         if _may_be_a_time(parts):
@@ -301,8 +288,7 @@ class Relations(ABC):
         """`x \\in [0, 1)` is the interval."""
         sides, _ = split(tokens, {r"\in"})
         names = [text_of(part) for part in split(inside(sides[0], {"("}, {")"}) or sides[0], {","})[0]]
-        if all(names) and names != in_order(names):
-            raise Incomputable("names in another order")
+        Incomputable.when(all(names) and names != in_order(names), "names in another order")
         if len(sides) != 2 or not (is_name(sides[0]) or inside(sides[0], {"("}, {")"})) or not sides[1]:
             raise Unreadable("not a name in a set")
         is_pair = len(split(inside(sides[1], {"("}, {")"}) or [], {","})[0]) == 2 and is_name(sides[0])
