@@ -24,7 +24,7 @@ from scrl.answers.tokens import Tokens, inside, outside, split, text_of
 EQUALITIES = frozenset({"=", "~="})
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 RELATIONS = EQUALITIES | FLIPPED.keys() | {"!=", r"\in"}
-REALS = ["\\mathbb", "{", "R", "}"]
+REALS = r"\mathbb{R}"
 _ORDERED = re.compile(
     r"(?:\( \d+ \)(?: |$)){2,}|(?=(?:[a-z](?: \^ (?:\d|\{ (?:- )?\d+ \}))?(?: |$))+$).*?([a-z])[^a-z]+(?!\1)[a-z].*\1.*"
 )
@@ -60,16 +60,13 @@ class Relations(ABC):
     significant_digits: int | None = None
 
     @abstractmethod
-    def form(self, tokens: Tokens) -> Form:
-        """A list of answers, or one."""
+    def form(self, tokens: Tokens) -> Form: ...
 
     @abstractmethod
-    def variants(self, tokens: Tokens) -> list[Form]:
-        """One answer, once per reading of ±."""
+    def variants(self, tokens: Tokens) -> list[Form]: ...
 
     @abstractmethod
-    def single(self, tokens: Tokens) -> Form:
-        """One answer without list or ±."""
+    def single(self, tokens: Tokens) -> Form: ...
 
     def value(self, tokens: Tokens, *, allow_infinity: bool = False) -> Expr:
         """The exact value, without its unit."""
@@ -95,11 +92,9 @@ class Relations(ABC):
             return Form(f"text {squeeze(' '.join(token.text for token in tokens))}", "text")
 
     def formed(self, expr: Expr) -> Form:
-        if self.significant_digits is not None:
-            rounded = significant_text(expr, self.significant_digits)
-            if rounded is not None:
-                return Form(rounded, "rounded")
-        return Form(expression_key(expr), "expression")
+        digits = self.significant_digits
+        rounded = None if digits is None else significant_text(expr, digits)
+        return Form(expression_key(expr), "expression") if rounded is None else Form(rounded, "rounded")
 
     def equation(self, tokens: Tokens) -> Form:
         """A name is dropped before a value (`x = 5` is 5); equal sides are one value; the rest are equations."""
@@ -207,24 +202,22 @@ class Relations(ABC):
     def inequalities(self, parts: list[Tokens], marks: list[str]) -> Form:
         """For one variable: `x > 1 and x < 5` is (1, 5); commas may also mean "or": x < -1, x > 1."""
         sets = [self.real_set(part) for part in parts]
-        if "or" in marks:
-            return real_form(unite(interval for found in sets for interval in found))
-        both = reduce(intersect, sets)
+        both = () if "or" in marks else reduce(intersect, sets)
         Incomputable.when(not both and "and" in marks, "no number")
-        return real_form(both or unite(interval for found in sets for interval in found))
+        return real_form(both or unite(*sets))
 
     def intersection(self, parts: Sequence[Tokens]) -> Form:
-        """`[-1, 1] \\cap [0, 2]` is [0, 1]; for named sets, the names."""
+        """`[-1, 1] \\cap [0, 2]` is [0, 1]; for named sets, the names in any order."""
         if all(map(is_name, parts)):
-            return named_sets(parts, "∩")
+            return Form(" ∩ ".join(sorted(map(text_of, parts))), "set")
         both = reduce(intersect, map(self.real_set, parts))
         return real_form(both) if both else Form("{}", "set")
 
     def union(self, parts: Sequence[Tokens]) -> Form:
-        """`(-\\infty, 0) \\cup (0, \\infty)`; of named sets, the names."""
-        if all(is_name(part) for part in parts):
-            return named_sets(parts, "U")
-        return real_form(unite(interval for part in parts for interval in self.real_set(part)))
+        """`(-\\infty, 0) \\cup (0, \\infty)`; of named sets, the names in any order."""
+        if all(map(is_name, parts)):
+            return Form(" U ".join(sorted(map(text_of, parts))), "set")
+        return real_form(unite(*map(self.real_set, parts)))
 
     def real_set(self, tokens: Tokens) -> RealSet:
         """The numbers in an interval, in a set of points, in ℝ without some, or in what an inequality allows."""
@@ -236,8 +229,7 @@ class Relations(ABC):
             return intersect(self.real_set(kept[0]), without([self.value(part) for part in split(points, {","})[0]]))
         if r"\in" in {token.text for token in outside(tokens)}:
             return self.real_set(split(tokens, {r"\in"})[0][-1])
-        texts = [token.text for token in tokens]
-        if texts == REALS:
+        if text_of(tokens) == REALS:
             return EVERYTHING
         if relations_in(tokens):
             return solution(self.constraints(tokens))
@@ -245,12 +237,13 @@ class Relations(ABC):
         if inner is None:
             raise Unreadable("brackets that do not match")
         ends = split(inner, {","})[0]
-        if texts[0] == r"\{":
+        opening, closing = tokens[0].text, tokens[-1].text
+        if opening == r"\{":
             values = [self.value(end) for end in ends]
-            return unite(between("[", value, value, "]") for value in values)
+            return unite([between("[", value, value, "]") for value in values])
         Unreadable.when(len(ends) != 2, "not an interval")
         low, high = (self.value(end, allow_infinity=True) for end in ends)
-        found = between(texts[0], low, high, texts[-1])
+        found = between(opening, low, high, closing)
         if low.text == "oo" or not (low.symbols or high.symbols or found.low < found.high):
             raise Incomputable("ends in the wrong order")
         return (found,)
@@ -310,11 +303,6 @@ def labelled(pairs: Sequence[tuple[str, Form]]) -> Form:
     ordered = sorted(pairs, key=lambda pair: (pair[0], pair[1].key))
     key = ", ".join(f"{label} = {form.key}" if label else form.key for label, form in ordered)
     return Form(key, "labels", tuple(form for _, form in ordered))
-
-
-def named_sets(parts: Sequence[Tokens], mark: str) -> Form:
-    """A union or an intersection of sets that have names, in any order."""
-    return Form(f" {mark} ".join(sorted(map(text_of, parts))), "set")
 
 
 def _is_asked_sum(tokens: Tokens) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from operator import add, mul, neg
+from operator import add, mul
 
 from scrl.answers.exact import Expr, Incomputable, Unreadable, number
 from scrl.answers.names import (
@@ -74,7 +74,7 @@ class Structure(Relations):
         Unreadable.when(not parts, "nothing but separators")
         if len(parts) == 1:
             return set_form(self.variants(parts[0]))
-        if any(_is_dots(part) for part in parts):
+        if "..." in map(text_of, parts):
             return self.sequence(parts, "", "")
         return self.listed(parts, marks)
 
@@ -196,22 +196,19 @@ class Structure(Relations):
 
     def structure(self, tokens: Tokens) -> Form:
         """Sets, tuples, intervals, matrices, and last a plain expression."""
-        texts = [token.text for token in tokens]
-        if texts == [r"\emptyset"]:
+        if text_of(tokens) == r"\emptyset":
             return Form("{}", "set")
-        if texts == REALS:
+        if text_of(tokens) == REALS:
             return real_form(EVERYTHING)
         if is_matrix_expression(tokens):
             cells = [[self.formed(cell) for cell in row] for row in evaluate_matrix(tokens, self.value)]
             key = "; ".join(", ".join(cell.key for cell in row) for row in cells)
             return Form(f"matrix {key}", "matrix", tuple(cell for row in cells for cell in row))
-        if tokens and texts[0].startswith(r"\begin{"):
+        if tokens and tokens[0].text.startswith(r"\begin{"):
             return self.environment(tokens)
         inner = inside(tokens, {"(", "[", r"\{"}, {")", "]", r"\}"})
-        bracketed = None if inner is None else self.bracketed(inner, texts[0], texts[-1])
-        if bracketed is not None:
-            return bracketed
-        return self.expression(tokens)
+        bracketed = None if inner is None else self.bracketed(inner, tokens[0].text, tokens[-1].text)
+        return bracketed or self.expression(tokens)
 
     def bracketed(self, inner: Tokens, opening: str, closing: str) -> Form | None:
         """What one pair of brackets holds; None if they do not match."""
@@ -229,7 +226,7 @@ class Structure(Relations):
 
     def sequence(self, parts: Sequence[Tokens], opening: str, closing: str) -> Form:
         """Parts in order: tuples, intervals, and lists that continue."""
-        forms = [Form("...", "text") if _is_dots(part) else _member(part, self.single(part)) for part in parts]
+        forms = [Form("...", "text") if text_of(part) == "..." else _member(part, self.single(part)) for part in parts]
         return Form(f"{opening}{', '.join(form.key for form in forms)}{closing}", "sequence", tuple(forms))
 
     def braced_set(self, inner: Tokens) -> Form:
@@ -237,13 +234,13 @@ class Structure(Relations):
         head, bars = split(inner, {"|", ":"})
         if bars:
             names, domain = split(head[0], {r"\in"})
-            is_real = not domain or [token.text for token in names[1]] == REALS
+            is_real = not domain or text_of(names[1]) == REALS
             is_builder = len(bars) == 1 and len(names[0]) == 1 and is_real
             if is_builder and free_names(head[1]) == {names[0][0].text}:
                 return self.form(head[1])
             raise Unreadable("set builder")
         parts, marks = split(inner, {",", ";"})
-        if any(_is_dots(part) for part in parts):
+        if "..." in map(text_of, parts):
             return self.sequence(parts, r"\{", r"\}")
         if any(assignments(part) for part in parts):
             return self.listed([part for part in parts if part], marks)
@@ -309,10 +306,6 @@ def _is_condition(token: Token) -> bool:
     return token.kind == "word" and token.text in _CONDITIONS
 
 
-def _is_dots(tokens: Tokens) -> bool:
-    return text_of(tokens) == "..."
-
-
 def _without_comma(tokens: Tokens) -> Tokens:
     return tokens[:-1] if tokens and tokens[-1].text in (",", ";", ".") else tokens
 
@@ -322,31 +315,26 @@ def _without_comma(tokens: Tokens) -> Tokens:
 
 def is_matrix_expression(tokens: Tokens) -> bool:
     """Whether a matrix is outside all brackets."""
-    levels = zip(tokens, depths(tokens), strict=True)
-    return any(token.text in MATRICES and depth == 1 for token, depth in levels)
+    return any(token.text in MATRICES and depth == 1 for token, depth in zip(tokens, depths(tokens), strict=True))
 
 
 def evaluate_matrix(tokens: Tokens, value: Value) -> Matrix:
     """A sum of products of numbers and matrices."""
     terms, marks = split(tokens, {"+", "-"})
-    signs = ["+", *marks]
-    if not terms[0]:
-        terms, signs = terms[1:], signs[1:]
-    products = (_product(term, value) for term in terms)
-    return reduce(_combine, (m if sign == "+" else _map(m, neg) for m, sign in zip(products, signs, strict=True)))
+    signed = list(zip(["+", *marks], terms, strict=True))[not terms[0] :]
+    return reduce(_combine, (_product(term, value, number(-1 if sign == "-" else 1)) for sign, term in signed))
 
 
-def _product(term: Tokens, value: Value) -> Matrix:
+def _product(rest: Tokens, value: Value, scale: Expr) -> Matrix:
     """Numbers before, between and after matrices scale the product."""
-    scale, rest = number(1), list(term)
     matrices: list[Matrix] = []
     while rest:
         start = next((i for i, token in enumerate(rest) if token.text in MATRICES), len(rest))
         scalar = [token for token in rest[:start] if token.text != "*"]
         if scalar:
-            number_ = value(scalar)
-            Incomputable.when(any(name[0].isupper() for name in number_.symbols), "a matrix by name among matrices")
-            scale *= number_
+            factor = value(scalar)
+            Incomputable.when(any(name[0].isupper() for name in factor.symbols), "a matrix by name among matrices")
+            scale *= factor
         if start == len(rest):
             break
         closing = rest[start].text.replace("begin", "end")
@@ -357,7 +345,7 @@ def _product(term: Tokens, value: Value) -> Matrix:
         matrices.append([[value(cell) for cell in split(row, {"&"})[0]] for row in rows])
         rest = rest[end + 1 :]
     Unreadable.when(not matrices, "a number among matrices")
-    return _map(reduce(_times, matrices), lambda cell: cell * scale)
+    return [[cancel(cell * scale) for cell in row] for row in reduce(_times, matrices)]
 
 
 def _times(a: Matrix, b: Matrix) -> Matrix:
@@ -369,7 +357,3 @@ def _times(a: Matrix, b: Matrix) -> Matrix:
 def _combine(a: Matrix, b: Matrix) -> Matrix:
     Incomputable.when([len(row) for row in a] != [len(row) for row in b], "sizes that do not fit")
     return [list(map(add, *rows)) for rows in zip(a, b, strict=True)]
-
-
-def _map(matrix: Matrix, function: Callable[[Expr], Expr]) -> Matrix:
-    return [[cancel(function(cell)) for cell in row] for row in matrix]
