@@ -196,15 +196,11 @@ def _rational_power_of_term(base: Expr, q: Fraction) -> Expr:
     if ambiguous or (coefficient < 0 and even_root and q.denominator != 2):
         return call("pow", base, number(q))
     powers: list[tuple[Atom, Fraction]] = [(atom, e * q) for atom, e in monomial]
-    sign = 1
-    if coefficient < 0:
-        if even_root:
-            powers.append(("i", Fraction(q.numerator)))
-        else:
-            sign = -1 if q.numerator % 2 else 1
-    for n, direction in ((abs(coefficient.numerator), 1), (coefficient.denominator, -1)):
-        for prime, multiplicity in _factor(n).items():
-            powers.append((prime, direction * multiplicity * q))
+    for n, exponent in ((abs(coefficient.numerator), q), (coefficient.denominator, -q)):
+        powers += [(prime, multiplicity * exponent) for prime, multiplicity in _factor(n).items()]
+    if coefficient < 0 and even_root:
+        powers.append(("i", Fraction(q.numerator)))
+    sign = -1 if coefficient < 0 and not even_root and q.numerator % 2 else 1
     factor, raised = normal(powers)
     return exact.checked({raised: factor * sign})
 

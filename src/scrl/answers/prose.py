@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from scrl.answers.spelling import TEXT, unwrap_text
-from scrl.answers.tokens import FUNCTIONS, GREEK, NAMES, SMALL_WORDS
+from scrl.answers.tokens import FUNCTIONS, GREEK, NAMES, SMALL_WORDS, fold
 from scrl.answers.units import SHORT_UNITS, UNIT_WORDS, scale_of
 
 _TIME = re.compile(r"(\d{1,2})(?::(\d\d))?(?::(\d\d))?\s*([ap])m", re.IGNORECASE)
@@ -40,8 +40,7 @@ _ONES = dict(zip(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen".split(), range(20), strict=True,
 ))  # fmt: skip
-_DECADES = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_TENS = {word: 10 * place for place, word in enumerate(_DECADES, start=2)}
+_TENS = dict(zip("twenty thirty forty fifty sixty seventy eighty ninety".split(), range(20, 100, 10), strict=True))
 _NUMBER_WORDS = re.compile(
     rf"(?i)(?:(?P<hundreds>{'|'.join(list(_ONES)[1:10])})\s+hundred(?:\s+and)?\s+)?"
     rf"(?:(?P<tens>{'|'.join(_TENS)})(?:[\s-](?P<unit>{'|'.join(list(_ONES)[1:10])}))?|(?P<ones>{'|'.join(_ONES)}))"
@@ -137,8 +136,7 @@ def _fold(run: str) -> str:
     """Case does not matter, except in short names and in those that mix it: Aa, CO, AaBb."""
     is_code = run.isupper() and (len(run) <= 4 or 2 * len(set(run)) <= len(run))  # ABCD, AABBCC
     is_short_name = (len(run) <= 2 or is_code) and run.casefold() not in (*_KNOWN, "or", "and", "true")
-    mixes_case = not (run.islower() or run.isupper() or run.istitle())
-    return run if is_short_name or mixes_case else run.casefold()
+    return run if is_short_name else fold(run)
 
 
 def _is_word(run: str, upright: set[str]) -> bool:

@@ -20,7 +20,7 @@ class Cut:
 
     @property
     def key(self) -> str:
-        return "oo" if self.value is None else expression_key(self.value)
+        return expression_key(self.value) if self.value is not None else "oo" if self.side > 0 else "-1*oo"
 
     def __lt__(self, other: Cut) -> bool:
         if self.key == other.key:
@@ -43,9 +43,9 @@ class Interval:
         """`[0, 1)`; a single number is itself."""
         if self.low.value is not None and self.low.key == self.high.key and self.low < self.high:
             return self.low.key
-        low, high = ("-1*oo" if self.low.value is None else self.low.key), self.high.key
         opening = "[" if self.low.value is not None and self.low.side < 0 else "("
-        return f"{opening}{low}, {high}{']' if self.high.value is not None and self.high.side > 0 else ')'}"
+        closing = "]" if self.high.value is not None and self.high.side > 0 else ")"
+        return f"{opening}{self.low.key}, {self.high.key}{closing}"
 
 
 def between(opening: str, low: Expr, high: Expr, closing: str) -> Interval:

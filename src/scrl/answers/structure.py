@@ -40,7 +40,7 @@ from scrl.answers.tokens import Token, Tokens, depths, inside, outside, split, t
 from scrl.answers.units import is_measure
 
 _SEPARATORS = frozenset({",", ";", "and", "or"})
-_CONDITIONS = frozenset("for where with when if".split())
+_CONDITIONS = frozenset(Token("word", text) for text in "for where with when if".split())
 _SYSTEMS = frozenset("cases aligned align align* gathered split".split())
 MAX_PARTS = 64
 MATRICES = frozenset(rf"\begin{{{name}}}" for name in "array pmatrix bmatrix Bmatrix matrix smallmatrix".split())
@@ -62,7 +62,7 @@ class Structure(Relations):
         if domain is not None:
             return self.conditional(tokens[: -len(domain) - 2], domain)
         levels = zip(tokens, depths(tokens), strict=True)
-        place = next((i for i, (token, depth) in enumerate(levels) if depth == 0 and _is_condition(token)), 0)
+        place = next((i for i, (token, depth) in enumerate(levels) if depth == 0 and token in _CONDITIONS), 0)
         if place:
             return self.conditional(tokens[:place], tokens[place + 1 :])
         if _is_grouped(tokens):
@@ -269,7 +269,7 @@ class Structure(Relations):
     def case(self, value: Tokens, *conditions: Tokens) -> Form:
         Unreadable.when(len(conditions) != 1, "not a case")
         form = self.form(_without_comma(value))
-        words = [token for token in conditions[0] if not _is_condition(token)]
+        words = [token for token in conditions[0] if token not in _CONDITIONS]
         is_rest = [token.text for token in words] in (["otherwise"], ["else"])
         condition = "otherwise" if is_rest else self.condition(_without_comma(words))
         return Form(f"{form.key} | {condition}", "conditional", (form,))
@@ -300,10 +300,6 @@ def _bracketed_domain(tokens: Tokens) -> Tokens | None:
         return None
     start = max((i for i, token in enumerate(tokens) if token.text == "("), default=0)
     return tokens[start + 1 : -1] if start and domain_of(tokens[start + 1 : -1]) else None
-
-
-def _is_condition(token: Token) -> bool:
-    return token.kind == "word" and token.text in _CONDITIONS
 
 
 def _without_comma(tokens: Tokens) -> Tokens:

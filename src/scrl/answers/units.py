@@ -51,11 +51,8 @@ _NOT_COUNTED_ENDINGS = ("wards", "ths", "wise", "illions", "creases", "lakhs", "
 
 def is_unit(word: str) -> bool:
     """A known unit, or something counted: a plural such as apples."""
-    if word in UNIT_WORDS or word in SHORT_UNITS:
-        return True
-    if word in _NOT_COUNTED or word.endswith(_NOT_COUNTED_ENDINGS) or "-" in word:
-        return False
-    return word.endswith("s") and len(word) >= 4
+    is_plural = word.endswith("s") and len(word) >= 4 and not word.endswith(_NOT_COUNTED_ENDINGS) and "-" not in word
+    return word in UNIT_WORDS or word in SHORT_UNITS or (is_plural and word not in _NOT_COUNTED)
 
 
 def scale_of(words: list[str]) -> int | None:
