@@ -110,7 +110,7 @@ class Expr:
     @cached_property
     def is_closed(self) -> bool:
         """True when the text decides equality: no opaque function value inside."""
-        return not any(isinstance(atom, Call) for atom in self._atoms())
+        return not any(isinstance(atom, Call) for atom, _ in self.factors)
 
     @cached_property
     def text(self) -> str:
@@ -129,7 +129,7 @@ class Expr:
     @cached_property
     def names(self) -> frozenset[str]:
         """The symbols at any depth, the constants pi, e, i and oo included."""
-        names = frozenset(atom for atom in self._atoms() if isinstance(atom, str))
+        names = frozenset(atom for atom, _ in self.factors if isinstance(atom, str))
         return names.union(*(arg.names for arg in self._args()))
 
     @cached_property
@@ -140,14 +140,16 @@ class Expr:
     @cached_property
     def functions(self) -> frozenset[str]:
         """The names of all calls, at any depth."""
-        calls = frozenset(atom.name for atom in self._atoms() if isinstance(atom, Call))
+        calls = frozenset(atom.name for atom, _ in self.factors if isinstance(atom, Call))
         return calls.union(*(arg.functions for arg in self._args()))
 
-    def _atoms(self) -> list[Atom]:
-        return [atom for monomial in self.terms for atom, _ in monomial]
+    @property
+    def factors(self) -> list[tuple[Atom, Fraction]]:
+        """All atoms with their exponents, term by term."""
+        return [factor for monomial in self.terms for factor in monomial]
 
     def _args(self) -> list[Expr]:
-        return [arg for atom in self._atoms() if isinstance(atom, Call) for arg in atom.args]
+        return [arg for atom, _ in self.factors if isinstance(atom, Call) for arg in atom.args]
 
 
 CONSTANTS = frozenset({"pi", "e", "i", "oo"})

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from scrl.answers import balls
 from scrl.answers.balls import BITS, UNIT, Ball, Number, exactly, lock, mp, product, total
@@ -165,13 +165,11 @@ def _value(expr: Expr, point: str) -> Ball:
 def _sum(expr: Expr, point: str) -> Ball:
     if expr.rational is not None:
         return exactly(expr.rational)
-    value = exactly(0)
-    for monomial, coefficient in expr.terms.items():
-        term = exactly(coefficient)
-        for atom, exponent in monomial:
-            term = product(term, balls.power(_atom(atom, point), exponent))
-        value = total(value, term)
-    return value
+    terms = (
+        reduce(product, (balls.power(_atom(atom, point), e) for atom, e in monomial), exactly(coefficient))
+        for monomial, coefficient in expr.terms.items()
+    )
+    return reduce(total, terms, exactly(0))
 
 
 def _atom(atom: Atom, point: str) -> Ball:
@@ -203,8 +201,7 @@ def _call(call: Call, point: str) -> Ball:
     if call.name == "pow" and call.args[1].rational is not None:
         return balls.power(_sum(call.args[0], point), call.args[1].rational)
     args = [_sum(arg, point) for arg in call.args]
-    function = balls.FUNCTIONS.get(call.name)
-    if function is not None:
+    if function := balls.FUNCTIONS.get(call.name):
         return function(*args)
     if call.name.startswith(APPLY) or call.name in ("factorial", "binomial"):
         return _unknown(call.name, args)
@@ -234,8 +231,7 @@ def _identify_real(x: Number, radius: float) -> Expr | None:
     if abs(x) <= radius:
         return number(0)
     for scale, unit in ((mp.mpf(1), number(1)), (balls.PI.middle, symbol("pi"))):
-        q = _near_fraction(x / scale, radius)
-        if q is not None:
+        if (q := _near_fraction(x / scale, radius)) is not None:
             return number(q) * unit
     near = (root for root in _roots(x) if abs(_sum(root, "").middle - x) <= radius + abs(x) * SETTLED)
     return next(near, None)

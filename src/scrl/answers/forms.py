@@ -80,8 +80,7 @@ def _form(answer: str, significant_digits: int | None) -> Form | None:
     bare = unwrap_text(cleaned)
     if not re.search(r"[^\s{}.,;:]", bare):
         return None
-    formula = read_formula(bare)
-    if formula is not None:
+    if (formula := read_formula(bare)) is not None:
         return _form(formula, significant_digits)
     time, words = read_time(cleaned), read_words(cleaned)
     if time is not None:

@@ -85,7 +85,7 @@ def absolute(a: Expr) -> Expr:
     if not a.terms:
         return a
     if not a.symbols:
-        if any(atom == "i" for monomial in a.terms for atom, _ in monomial):
+        if any(atom == "i" for atom, _ in a.factors):
             Incomputable.when(not a.is_closed, "the size of an open complex number")
             turned = Expr({m: c for m, c in a.terms.items() if any(atom == "i" for atom, _ in m)})
             real, imaginary = a - turned, turned * -symbol("i")

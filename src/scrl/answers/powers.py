@@ -49,7 +49,7 @@ def monic(a: Expr) -> Expr:
 def cancel(a: Expr) -> Expr:
     """Divide where no remainder is left: (x² − 1)/(x − 1) is x + 1; and sin² is 1 − cos². The rest is unchanged."""
     a = sum((_without_sine_squared(m, c) for m, c in a.terms.items()), number(0))
-    inverses = {atom for monomial in a.terms for atom, _ in monomial if isinstance(atom, Call) and atom.name == "inv"}
+    inverses = {atom for atom, _ in a.factors if isinstance(atom, Call) and atom.name == "inv"}
     for atom in sorted(inverses, key=lambda atom: atom.text):
         (divisor,) = atom.args
         if not _is_polynomial(divisor):
@@ -84,11 +84,7 @@ def _without_sine_squared(monomial: Monomial, coefficient: Fraction) -> Expr:
 
 def _is_polynomial(a: Expr) -> bool:
     """Only positive powers of free symbols, whole ones or roots."""
-    return all(
-        isinstance(atom, str) and atom not in exact.CONSTANTS and power > 0
-        for monomial in a.terms
-        for atom, power in monomial
-    )
+    return all(isinstance(atom, str) and atom not in exact.CONSTANTS and power > 0 for atom, power in a.factors)
 
 
 def _divide_exactly(a: Expr, divisor: Expr) -> Expr | None:
@@ -119,13 +115,10 @@ def _divide_exactly(a: Expr, divisor: Expr) -> Expr | None:
 
 def _monomial_content(a: Expr) -> tuple[Monomial, Expr]:
     """a = m · rest, with the largest m of symbols and functions that divides every term: x² − x = x (x − 1)."""
-    atoms = {atom for monomial in a.terms for atom, _ in monomial if not isinstance(atom, int)} - exact.CONSTANTS
+    atoms = {atom for atom, _ in a.factors if not isinstance(atom, int)} - exact.CONSTANTS
     atoms = {atom for atom in atoms if not (isinstance(atom, Call) and atom.name == "inv")}
     _, shared = normal((atom, min(dict(monomial).get(atom, Fraction(0)) for monomial in a.terms)) for atom in atoms)
-    if not shared:
-        return exact.UNIT, a
-    flipped = Expr({tuple((name, -power) for name, power in shared): Fraction(1)})
-    return shared, a * flipped
+    return shared, a * Expr({tuple((name, -power) for name, power in shared): Fraction(1)}) if shared else a
 
 
 def power(base: Expr, exponent: Expr) -> Expr:
@@ -161,8 +154,8 @@ def _without_quadratics(a: Expr) -> tuple[Expr, Expr]:
     """1/a = numerator/denominator, with square roots of primes and i cleared from the denominator."""
     numerator, denominator = number(1), a
     for _ in range(4):
-        pairs = [pair for monomial in denominator.terms for pair in monomial]
-        roots = [atom for atom, e in pairs if (isinstance(atom, int) and e == exact.HALF) or (atom == "i" and e == 1)]
+        factors = denominator.factors
+        roots = [atom for atom, e in factors if (isinstance(atom, int) and e == exact.HALF) or (atom == "i" and e == 1)]
         if len(denominator.terms) < 2 or not roots:
             break
         conjugate = Expr({m: -c if roots[0] in dict(m) else c for m, c in denominator.terms.items()})

@@ -202,8 +202,7 @@ def read_choice(text: str) -> str | None:
         stated = _STATED_CHOICE.match(plain)
         if stated and not _OTHER_CHOICE.match(plain, stated.end()):
             return str(stated[1] or stated[2]).upper()
-    chosen = _CHOSEN.findall(text)
-    if chosen:
+    if chosen := _CHOSEN.findall(text):
         return str(chosen[-1][0] or chosen[-1][1])
     *_, before, last = ["", "", *(line[:_WINDOW].strip() for line in text.split("\n") if line.strip())]
     lone = _LONE_CHOICE.fullmatch(last)

@@ -55,15 +55,12 @@ class Structure(Relations):
     def form(self, tokens: Tokens) -> Form:
         """A list of answers, one answer, or either with a condition."""
         tokens = without_preamble(tokens)
-        numbered = numbered_parts(tokens)
-        if numbered:
+        if numbered := numbered_parts(tokens):
             return labelled([(label, self.form(part)) for label, part in numbered])
-        domain = _bracketed_domain(tokens)
-        if domain is not None:
+        if domain := _bracketed_domain(tokens):
             return self.conditional(tokens[: -len(domain) - 2], domain)
         levels = zip(tokens, depths(tokens), strict=True)
-        place = next((i for i, (token, depth) in enumerate(levels) if depth == 0 and token in _CONDITIONS), 0)
-        if place:
+        if place := next((i for i, (token, depth) in enumerate(levels) if depth == 0 and token in _CONDITIONS), 0):
             return self.conditional(tokens[:place], tokens[place + 1 :])
         if _is_grouped(tokens):
             return set_form([self.form(group) for group in split(tokens, {"or", ";"})[0]])  # x=1, y=2 or x=2, y=1
@@ -93,13 +90,13 @@ class Structure(Relations):
             return labelled([(word, set_form(self.variants(part))) for word, part in zip(words, parts, strict=True)])
         forms = [_member(part, form) for part in parts for form in self.variants(part)]
         if all(form.kind == "sequence" for form in forms):  # solutions, which are not counted twice
-            forms = list({form.key: form for form in forms}.values())
+            forms = _distinct(forms)
         if "or" not in marks:
             return set_form(forms)
         is_unbounded = all(any(token.text == r"\infty" for token in part) for part in parts)
         if is_unbounded and len(forms) == len(parts) and all(form.kind in ("sequence", "real set") for form in forms):
             return self.union(parts)
-        either = set_form(list({form.key: form for form in forms}.values()))
+        either = set_form(_distinct(forms))
         is_choice = all(len(part) == 1 and len(part[0].text) == 1 and part[0].text.isupper() for part in parts)
         return Form(f"any of {either.key}", "set", either.parts) if is_choice else either
 
@@ -119,7 +116,7 @@ class Structure(Relations):
             return labelled([(name, set_form(self.variants(value))) for name, value in named.items()])  # r = 3, h = 5
         solutions = {tuple(name for name, _ in found) for found in pairs}
         if len(solutions) == 1 and len(pairs[0]) > 1 and not any(map(_has_signs, parts)):
-            return set_form(list({form.key: form for form in map(self.mapping, pairs)}.values()))
+            return set_form(_distinct(map(self.mapping, pairs)))
         if all(found and found <= FLIPPED.keys() for found in relations) and len(variables) == 1:
             return self.inequalities(parts, marks)
         is_first = bool(pairs[0]) and not any(relations[1:])
@@ -139,8 +136,7 @@ class Structure(Relations):
 
     def condition(self, tokens: Tokens) -> str:
         """`k in Z`, `x in (0, oo)`, or the key of what else is said."""
-        domain = domain_of(tokens)
-        if domain:
+        if domain := domain_of(tokens):
             return domain
         marks = relations_in(tokens)
         names = free_names(tokens)
@@ -162,19 +158,17 @@ class Structure(Relations):
         choices: Iterable[tuple[bool, ...]] = itertools.product((True, False), repeat=len(places))
         if any(tokens[index].text == r"\mp" for index in places):
             choices = [(first,) * len(places) for first in (True, False)]
-        forms = {}
+        forms = []
         for choice in choices:
             signed = list(tokens)
             for place, is_upper in zip(places, choice, strict=True):
                 signed[place] = Token("mark", "+" if (tokens[place].text == r"\pm") == is_upper else "-")
-            form = self.single(signed)
-            forms[form.key] = form
-        return list(forms.values())
+            forms.append(self.single(signed))
+        return _distinct(forms)
 
     def single(self, tokens: Tokens) -> Form:
         """One answer without list or ±."""
-        braced = inside(tokens, {"{"}, {"}"})
-        if braced is not None:
+        if (braced := inside(tokens, {"{"}, {"}"})) is not None:
             is_builder = [token.text for token in outside(braced)].count("|") == 1
             return self.braced_set(braced) if is_builder else self.form(braced)
         marks = {token.text for token in outside(tokens)}
@@ -245,11 +239,10 @@ class Structure(Relations):
         if any(assignments(part) for part in parts):
             return self.listed([part for part in parts if part], marks)
         Incomputable.when(len({trailing_words(part) for part in parts if part}) > 1, "a set of different things")
-        members = [_member(part, form) for part in parts if part for form in self.variants(part)]
-        forms = {form.key: form for form in members}
-        if len(forms) == 1 and next(iter(forms.values())).kind == "set":
-            return Form(f"{{{next(iter(forms))}}}", "set", tuple(forms.values()))  # a set in a set
-        return set_form(list(forms.values()))
+        forms = _distinct(_member(part, form) for part in parts if part for form in self.variants(part))
+        if len(forms) == 1 and forms[0].kind == "set":
+            return Form(f"{{{forms[0].key}}}", "set", tuple(forms))  # a set in a set
+        return set_form(forms)
 
     def environment(self, tokens: Tokens) -> Form:
         """Cases, in no order; a system of equations as a list."""
@@ -273,6 +266,10 @@ class Structure(Relations):
         is_rest = [token.text for token in words] in (["otherwise"], ["else"])
         condition = "otherwise" if is_rest else self.condition(_without_comma(words))
         return Form(f"{form.key} | {condition}", "conditional", (form,))
+
+
+def _distinct(forms: Iterable[Form]) -> list[Form]:
+    return list({form.key: form for form in forms}.values())
 
 
 def _member(tokens: Tokens, form: Form) -> Form:
