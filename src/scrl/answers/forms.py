@@ -82,9 +82,9 @@ def _form(answer: str, significant_digits: int | None) -> Form | None:
         return None
     if (formula := read_formula(bare)) is not None:
         return _form(formula, significant_digits)
-    time, words = read_time(cleaned), read_words(cleaned)
-    if time is not None:
+    if time := read_time(cleaned):
         return Form(f"time {time}", "words")
+    words = read_words(cleaned)
     if words is not None and len(words.parts) == 1 and words.parts[0] in FORMULAS:
         return _form(FORMULAS[words.parts[0]], significant_digits)
     if words is not None:

@@ -26,7 +26,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\
 _ACCENTS = frozenset(
     r"\overline \bar \hat \tilde \vec \dot \ddot \overrightarrow \widehat \bold \mathbb \mathcal".split()
 )
-_OPAQUE = frozenset(r"\odot \partial \nabla".split())
+_SYMBOLS = frozenset(r"\pi \infty \odot \partial \nabla".split())
 _DIFFERENTIALS = frozenset({"d", r"\partial"})
 _FIGURES = frozenset(r"\angle \triangle".split())
 _CALLED = frozenset("f g F G Gamma zeta".split())
@@ -269,15 +269,13 @@ class _Parser:
             return self.root(depth)
         if name == r"\binom":
             return functions.binomial(self.slot(depth), self.slot(depth))
-        if name in (r"\pi", r"\infty"):
-            return exact.symbol("pi" if name == r"\pi" else "oo")
         if name in _ACCENTS:
             symbol = f"{name[1:]}({self.group_text()})"
             return exact.symbol(f"{symbol}_{self.group_text()}" if self.takes("_") else symbol)
         if name in _FIGURES:
             return exact.symbol(f"{name[1:]}({self.letters()})")
-        if name in _OPAQUE:
-            return exact.symbol(name[1:])
+        if name in _SYMBOLS:
+            return exact.symbol("oo" if name == r"\infty" else name[1:])
         if name[1:] in FUNCTIONS:
             return self.function(name[1:], depth)
         raise Unreadable(f"unknown {name}")

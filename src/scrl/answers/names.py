@@ -44,12 +44,11 @@ def without_units(tokens: Tokens) -> tuple[Tokens, int]:
     if tail is None or shape[tail.start() - 1 : tail.start()] in ("", *"+-*/^o"):
         return tokens, 1
     value, unit = tokens[: tail.start()], tokens[tail.start() :]
-    has_number = any(token.kind == "number" or token.text == r"\pi" for token in value)
-    if set("wu") & set(shape[: tail.start()]) or not has_number:
-        return tokens, 1
-    if all(token.kind not in ("word", "unit") for token in unit) and not is_one_number(value):  # 1 + 2 m/s
-        return tokens, 1
-    if unit[-1].text in _COMPASS and (len(unit) > 1 or value[-1].text == "°"):
+    is_number = any(token.kind == "number" or token.text == r"\pi" for token in value)
+    is_number = is_number and not set("wu") & set(shape[: tail.start()])
+    is_sum = all(token.kind not in ("word", "unit") for token in unit) and not is_one_number(value)  # 1 + 2 m/s
+    is_direction = unit[-1].text in _COMPASS and (len(unit) > 1 or value[-1].text == "°")
+    if not is_number or is_sum or is_direction:
         return tokens, 1
     words = [token.text.casefold() for token in unit if token.kind == "word"]
     scale = scale_of(words) if words else 1
@@ -132,9 +131,8 @@ def _is_argument(tokens: Tokens, function: str) -> bool:
 def assignments(tokens: Tokens) -> list[tuple[str, Tokens]]:
     """The names and values of `x = 5`, `x = y = 4` and `(x, y) = (1, 2)`; empty if it is something else."""
     *names, value = split(tokens, {"="})[0]
-    if not names or not value or any(not name for name in names):
-        return []
-    if any(token.text in ("<", "<=", ">", ">=", "!=", "~=", r"\in") for token in tokens):
+    has_relation = any(token.text in ("<", "<=", ">", ">=", "!=", "~=", r"\in") for token in tokens)
+    if has_relation or not names or not all([*names, value]):
         return []
     is_functions = all(is_function(name, [value]) for name in names)
     if is_functions or (all(is_name(name) or is_function(name, [value]) for name in names) and not is_name(value)):

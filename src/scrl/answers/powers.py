@@ -125,8 +125,7 @@ def power(base: Expr, exponent: Expr) -> Expr:
     """Base ^ exponent, exact for rational exponents where that has one meaning."""
     q = exponent.rational
     if q is None:
-        inner = _inner_logarithm(base, exponent)
-        return call("pow", base, exponent) if inner is None else inner
+        return _inner_logarithm(base, exponent) or call("pow", base, exponent)
     if q.denominator == 1:
         return _integer_power(base, q.numerator)
     if not base.terms:
@@ -139,14 +138,11 @@ def power(base: Expr, exponent: Expr) -> Expr:
 
 def _inner_logarithm(base: Expr, exponent: Expr) -> Expr | None:
     """b^(log_b a) = a."""
-    if len(exponent.terms) != 1:
-        return None
-    ((monomial, coefficient),) = exponent.terms.items()
-    match monomial:
-        case ((Call("ln", (inner,)), Fraction(numerator=1, denominator=1)),) if coefficient == 1 and base.text == "e":
+    match tuple(exponent.terms.items()):
+        case ((((Call("ln", (inner,)), 1),), 1),) if base.text == "e":
             return inner
-        case ((Call("log", (own, inner)), Fraction(numerator=1, denominator=1)),) if coefficient == 1:
-            return inner if own.text == base.text and own.rational not in (None, 0, 1) else None
+        case ((((Call("log", (own, inner)), 1),), 1),) if own.text == base.text and own.rational not in (None, 0, 1):
+            return inner
     return None
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 
 from scrl.answers.exact import Call, Expr, Incomputable, Monomial, Unreadable, number
 from scrl.answers.fingerprint import expression_key, real_value, sign_of
@@ -98,18 +100,15 @@ def without(points: Sequence[Expr]) -> RealSet:
 
 def solution(constraints: Sequence[tuple[Expr, str]]) -> RealSet:
     """The numbers for which every E < 0, E <= 0 and E != 0 holds."""
-    found = EVERYTHING
-    for difference, mark in constraints:
-        if mark == "!=":
-            slope, constant = _linear_parts(difference)
-            found = intersect(found, without([divide(-constant, slope)]))
-        else:
-            found = intersect(found, _solve(difference, is_strict=mark == "<"))
-    return found
+    return reduce(intersect, itertools.starmap(_solve, constraints), EVERYTHING)
 
 
-def _solve(difference: Expr, is_strict: bool) -> RealSet:
-    """The x for which a x + b < 0, or k |a x + b| + c < 0 (≤ 0 where not strict)."""
+def _solve(difference: Expr, mark: str) -> RealSet:
+    """The x for which a x + b != 0, a x + b < 0, or k |a x + b| + c < 0 (or ≤ 0)."""
+    if mark == "!=":
+        slope, constant = _linear_parts(difference)
+        return without([divide(-constant, slope)])
+    is_strict = mark == "<"
     Unreadable.when(len(difference.symbols) != 1, "several variables")
     atoms = ((m, *m[0]) for m in difference.terms if len(m) == 1)
     absolutes = [(m, a) for m, a, exponent in atoms if isinstance(a, Call) and a.name == "fabs" and exponent == 1]

@@ -256,8 +256,9 @@ class Relations(ABC):
             Unreadable.when(len(parts) != 2, "several labels")
             return form if label in NEUTRAL else labelled([(label, form)])
         forms = [self.expression(part) for part in parts]
-        if _may_be_a_time(parts):
-            hour, *others = map(text_of, parts)
+        hour, *others = map(text_of, parts)
+        is_clock = hour.isdecimal() and all(text.isdecimal() and len(text) == 2 and int(text) < 60 for text in others)
+        if is_clock and (int(hour) <= 24 or others[0][0] == "0"):  # 10:30, 1:05, 25:05; not 2:4, 30:20 or 3:75
             return Form(":".join([str(int(hour)), *others]), "ratio", tuple(forms))
         keys = [form.key for form in forms]
         with suppress(ValueError):  # a key that is not a number
@@ -318,10 +319,3 @@ def real_form(found: RealSet) -> Form:
 def relations_in(tokens: Tokens) -> set[str]:
     """The relation signs outside all brackets."""
     return {token.text for token in outside(tokens)} & RELATIONS
-
-
-def _may_be_a_time(parts: Sequence[Tokens]) -> bool:
-    """`10:30`, `1:05`, `25:05`; not `2:4`, `30:20` or `3:75`."""
-    hour, *others = map(text_of, parts)
-    is_clock = hour.isdecimal() and all(text.isdecimal() and len(text) == 2 and int(text) < 60 for text in others)
-    return is_clock and (int(hour) <= 24 or others[0][0] == "0")

@@ -153,7 +153,7 @@ def clean(text: str) -> str:
     text = text.replace(" ", "") if _GROUPED.fullmatch(text) else text
     text = _RAISED_RUN.sub(lambda match: f"^{{{match[0].translate(_LEVEL)}}}", text)
     text = _LOWERED_RUN.sub(lambda match: f"_{{{match[0].translate(_LEVEL)}}}", text)
-    text = _CHEMICAL.sub(_with_subscripts, text)
+    text = _CHEMICAL.sub(lambda m: re.sub(r"(?<=[A-Za-z)])(\d+)", r"_{\1}", m[1] or m[2] or ""), text)  # H2O → H_{2}O
     if _ORBITALS.fullmatch(text):
         return re.sub(r"[\s{}]", "", text).replace("^", r"\uparrow ")  # no product, and no number to a power
     is_list = bool(_SEPARATOR.search(_BRACKETED.sub(r" \1 ", text)))  # a comma or "and" outside all brackets
@@ -171,14 +171,6 @@ def clean(text: str) -> str:
             text = pattern.sub(replacement, text)
     text = text.strip()
     return text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text
-
-
-def _with_subscripts(match: re.Match[str]) -> str:
-    """`\\ce{H2O}` and `H2O` → `H_{2}O`."""
-    formula = match[1] if match[1] is not None else match[2]
-    if match[1] is None and not re.search(r"\d", formula):
-        return match[0]
-    return re.sub(r"(?<=[A-Za-z)])(\d+)", r"_{\1}", formula)
 
 
 def unwrap_text(text: str) -> str:

@@ -9,6 +9,7 @@ with), `mark` (everything else: brackets, operators, separators, relations).
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -138,12 +139,12 @@ def _is_word(name: str, tokens: list[Token], before: str, rest: str) -> bool:
     low = name.casefold()
     last = tokens[-1] if tokens else Token("", "")
     is_behind_value = last.kind == "number" or last.text in ("}", ")", r"\pi", "/", "*")
+    is_glued = before.isalnum() or before == "}"
     if low in SMALL_WORDS or low in UNIT_WORDS:
-        return not (low in ALSO_PRODUCTS and (before.isalnum() or before == "}"))
+        return not (low in ALSO_PRODUCTS and is_glued)
     if low in SHORT_UNITS and not _FACTOR.match(rest) and is_behind_value:
         if name in PRODUCTS or (low in WITHOUT_POWERS and rest.lstrip().startswith("^")):
             return False
-        is_glued = before.isalnum() or before == "}"
         start = max((i for i, token in enumerate(tokens) if token.text in _PART_ENDS), default=-1)
         return low not in ALSO_PRODUCTS or (not is_glued and is_one_number(tokens[start + 1 :]))
     return len(name) >= 4 and not before.isalnum() and name[:3] not in FUNCTIONS
@@ -227,12 +228,8 @@ def inside(tokens: Tokens, opening: Collection[str], closing: Collection[str]) -
         return None
     if (tokens[0].text == r"\{") != (tokens[-1].text == r"\}"):
         return None
-    depth = 0
-    for token in tokens[:-1]:
-        depth += (token.text in _OPENING) - (token.text in _CLOSING)
-        if depth == 0:
-            return None
-    return tokens[1:-1]
+    levels = itertools.accumulate((token.text in _OPENING) - (token.text in _CLOSING) for token in tokens[:-1])
+    return tokens[1:-1] if all(levels) else None
 
 
 def text_of(tokens: Tokens) -> str:
