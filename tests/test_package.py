@@ -15,12 +15,12 @@ from scrl.credit.methods import METHODS
 SOURCE = Path(scrl.__file__).parent
 
 # Each layer may import itself and the layers before it that are named here, nothing else of the package.
-BASE = {"records", "errors", "optional_deps", "seeds", "metrics", "settings", "setting_names", "user_code"}
+BASE = {"records", "errors", "optional_deps", "seeds", "metrics", "settings", "setting_names", "user_code", "listener"}
 CORE = BASE | {"answers", "credit", "files"}
 TENSORS = CORE | {"device"}
 MODEL = TENSORS | {"policy", "sampling", "data", "evaluation", "reporting", "lab", "config"}
 MAY_IMPORT = {
-    "errors": set(), "child_processes": set(), "seeds": set(), "settings": set(), "metrics": set(),
+    "errors": set(), "child_processes": set(), "seeds": set(), "settings": set(), "metrics": set(), "listener": set(),
     "device": set(), "records": {"errors"}, "optional_deps": {"errors"}, "user_code": {"errors"},
     "setting_names": {"errors", "settings"},
     "files": {"errors"},

@@ -14,10 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from scrl.cli.terminal import plain_console, say
+from scrl.listener import Listener
 from scrl.metrics import PASS_OR_MAJ, SETS
 
 
-class PlainProgress:
+class PlainProgress(Listener):
     """Lines that begin with `name`: for steps and questions at most one in ten seconds, for tokens one in thirty."""
 
     def __init__(self, console: Console, steps: int = 0, name: str = "") -> None:
