@@ -57,9 +57,9 @@ class Command:
         return CompletedProcess((), self.process.exitcode, *texts)
 
 
-def scrl(*arguments, **options):
+def scrl(*arguments, seconds=600, **options):
     """Run to the end."""
-    return Command(*arguments, **options).finish()
+    return Command(*arguments, **options).finish(seconds)
 
 
 def die_at(number, folder):

@@ -14,7 +14,7 @@ from line_files import forged
 
 from scrl.config import RunConfig, read_config
 from scrl.credit.rule import credit_rule
-from scrl.data.prompts import PromptSettings, prompt_text, usable_questions
+from scrl.data.prompts import PromptSettings, prompt_text, prompt_tokens, usable_questions
 from scrl.data.questions import load_questions
 from scrl.errors import ConfigError, ScrlError
 from scrl.evaluation.answer_sheet import answer_rows
@@ -222,7 +222,7 @@ def test_answers_of_other_shapes():
 
 
 def test_chat_templates(monkeypatch):
-    monkeypatch.setattr("scrl.data.prompts.TEMPLATE_SECONDS", 0.3)
+    monkeypatch.setattr("scrl.data.prompts.SECONDS", 0.3)
     tokenizer = load_tokenizer("embedded")
 
     def refused(template):
@@ -233,6 +233,52 @@ def test_chat_templates(monkeypatch):
     assert found_wrong([(template, lambda t=template: refused(t)) for template in TEMPLATES]) == {}
     tokenizer.chat_template = "{{ messages[0].content }}"
     assert prompt_text(Question("q", "1+1"), tokenizer, PromptSettings(instruction="")) == "1+1"
+
+
+DEEPER = "{% set a = namespace(x=[1], y=[1], t=(1,)) %}{% for i in range(N) %}{% set a.x = [a.x, a.x] %}{% set a.y = [a.y, a.y] %}{% set a.t = (a.t, a.t) %}{% endfor %}"
+ENDLESS = (
+    "{{ a.x == a.y }}", "{{ a.x < a.y }}", "{{ a.x in [a.y] }}", "{{ [a.x, a.y] | sort }}", "{{ {a.t: 1} }}", "{{ [a.x, a.y] | unique | list }}",
+    "{{ a.x }}", "{{ a.x | tojson }}", "{{ a.x | max == a.y }}", "{{ [a.x].index(a.y) }}", "{{ [a.x] | groupby(0) }}", "{{ a.t | string | length }}",
+)  # fmt: skip
+
+
+def random_steps(rng):
+    """Replacements, patterns and steps of a tokenizer, any of which may take for ever."""
+    patterns = ({"String": "1"}, {"String": ""}, {"Regex": ""}, {"Regex": "(1+)+$"}, {"Regex": "(?:1|1)*2"})
+    replace = {
+        "type": "Replace",
+        "pattern": patterns[rng.integers(len(patterns))],
+        "content": "11" * rng.integers(1, 9),
+    }
+    return {"type": "Sequence", "normalizers": [replace] * int(rng.integers(1, 60))}
+
+
+def test_what_a_model_brings_ends_within_seconds(tmp_path, monkeypatch):
+    """Templates, normalizers and decoders at random; an own process is stopped even within a call into C or Rust."""
+    monkeypatch.setattr("scrl.data.prompts.SECONDS", 0.2)
+    monkeypatch.setattr("scrl.policy.model.TOKENIZER_SECONDS", 0.3)
+    rng, tokenizer, folder = np.random.default_rng(0), load_tokenizer("embedded"), tmp_path / "model"
+    shutil.copytree(model_folder("embedded"), folder)
+    plain = json.loads((folder / "tokenizer.json").read_text())
+    for _ in range(40):
+        tokenizer.chat_template = DEEPER.replace("N", str(rng.integers(1, 60))) + ENDLESS[rng.integers(len(ENDLESS))]
+        steps = random_steps(rng)
+        token = plain["added_tokens"][0] | {"id": 90, "content": "111", "normalized": bool(rng.integers(2))}
+        changes = {"normalizer": steps, "added_tokens": [*plain["added_tokens"], token]}
+        if rng.random() < 0.5:
+            changes = {"decoder": {"type": "Sequence", "decoders": steps["normalizers"]}}
+        (folder / "tokenizer.json").write_text(json.dumps(plain | changes))
+
+        def ask():
+            prompt_text(Question("q", "1+1"), tokenizer, PromptSettings())
+
+        def load_and_ask():
+            other = load_tokenizer(str(folder))
+            prompt_tokens(Question("q", "1" * 40), other, PromptSettings(instruction=""))
+            other.decode([other.convert_tokens_to_ids("1")] * 40)
+
+        for use in (ask, load_and_ask):
+            assert outcome(use) is None
 
 
 def test_reports(tmp_path):

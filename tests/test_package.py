@@ -15,7 +15,18 @@ from scrl.credit.methods import METHODS
 SOURCE = Path(scrl.__file__).parent
 
 # Each layer may import itself and the layers before it that are named here, nothing else of the package.
-BASE = {"records", "errors", "optional_deps", "seeds", "metrics", "settings", "setting_names", "user_code", "listener"}
+BASE = {
+    "records",
+    "errors",
+    "child_processes",
+    "optional_deps",
+    "seeds",
+    "metrics",
+    "settings",
+    "setting_names",
+    "user_code",
+    "listener",
+}
 CORE = BASE | {"answers", "credit", "files"}
 TENSORS = CORE | {"device"}
 MODEL = TENSORS | {"policy", "sampling", "data", "evaluation", "reporting", "lab", "config"}
@@ -34,7 +45,7 @@ MAY_IMPORT = {
     "reporting": CORE | {"data", "evaluation", "lab"},
     "config": CORE | {"policy", "sampling", "data", "evaluation"},
     "training": MODEL,
-    "engines": MODEL | {"training", "child_processes"},
+    "engines": MODEL | {"training"},
     "planning": MODEL | {"training", "engines"},
     "recipes": MODEL | {"training", "engines"},
     "cli": MODEL | {"training", "planning", "engines", "recipes", ""},

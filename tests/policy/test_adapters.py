@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -98,6 +99,51 @@ def test_an_adapter_that_is_damaged_is_refused(adapter, damage, named):
     folder, _ = adapter
     damage(folder)
     with pytest.raises(InputError, match=named):
+        load_model(str(folder), CPU)
+
+
+SLOW = (
+    r"(\w+\.?)+x",
+    r"(.*)*$",
+    "(a|a)*b",
+    ["(q_proj|q_proj)*!"],
+    [r"(?:.+)+\d"],
+    {r"(.+)+$": 2},
+    {"(a*)*b": 4},
+    [[1]],
+    {"a": {"b": 1}},
+    "q_proj|",
+)
+SLOW_SETTINGS = {
+    "target_modules": SLOW, "exclude_modules": SLOW, "rank_pattern": SLOW, "alpha_pattern": SLOW, "layers_pattern": SLOW, "modules_to_save": SLOW,
+    "init_lora_weights": ("pissa_niter_100000", "pissa", "olora", "corda", "eva", "loftq", "orthogonal", [1]), "layer_replication": ([[0, 10**7]], [[0, 4]] * 9),
+    "megatron_config": ({"a": 1},), "target_parameters": (["(.+)+$"],), "trainable_token_indices": ([0],), "peft_type": ("XLORA", "LOHA", "ADALORA"),
+    "loftq_config": ({"loftq_iter": 10**9},), "eva_config": ({"rho": 2},), "use_bdlora": ({"a": 1},), "arrow_config": ({"a": 1},),
+}  # fmt: skip
+
+
+def test_an_adapter_that_would_keep_peft_busy_is_refused_with_the_setting(adapter):
+    """A hundred at random, alone or with others: patterns, factorizations, layers without end, modules to import."""
+    folder, _ = adapter
+    rng, plain = np.random.default_rng(0), json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    for _ in range(100):
+        names = rng.choice(list(SLOW_SETTINGS), rng.integers(1, 4), replace=False)
+        changes = {str(name): SLOW_SETTINGS[name][rng.integers(len(SLOW_SETTINGS[name]))] for name in names}
+        (folder / "adapter_config.json").write_text(json.dumps(plain | changes))
+        with pytest.raises(InputError, match="|".join(changes)):
+            load_model(str(folder), CPU)
+        with pytest.raises(InputError, match="|".join(changes)):
+            base_of(folder)
+    for harmless in (
+        {"use_rslora": True},
+        {"init_lora_weights": "gaussian"},
+        {"rank_pattern": {"q_proj": 2}},
+        {"layers_pattern": []},
+    ):
+        (folder / "adapter_config.json").write_text(json.dumps(plain | harmless))
+        load_model(str(folder), CPU)
+    (folder / "adapter_config.json").write_text(json.dumps(plain | {"r": 10**12}))
+    with pytest.raises(InputError, match="adapter"):
         load_model(str(folder), CPU)
 
 

@@ -154,8 +154,10 @@ def test_another_model_has_another_identity(change):
 
 
 USES = {
-    "train or evaluate": lambda run: load_model(str(run / LAST), ComputeSettings(device="cpu")),
-    "export": lambda run: export_model(find_checkpoint(run, "last"), run.parent / "out"),
+    "train or evaluate": lambda run, name="last": load_model(
+        str(run / "checkpoints" / name), ComputeSettings(device="cpu")
+    ),
+    "export": lambda run, name="last": export_model(find_checkpoint(run, name), run.parent / "out"),
 }
 
 
@@ -164,6 +166,26 @@ def test_a_damaged_checkpoint_is_no_model(use, run):
     flip(run / LAST / "model.safetensors")
     with pytest.raises(InputError, match=r"model\.safetensors"):
         USES[use](run)
+
+
+def test_the_best_of_another_run_is_no_model_and_no_run_goes_on_beside_it(run, no_report, tmp_path):
+    """Runs that differ in anything, drawn at random; one that was copied or resumed has its own."""
+    rng, best = np.random.default_rng(0), "checkpoints/best"
+    changes = ("seed=1", "method=ttrl", "questions=arithmetic:easy:train:3", "optimizer.learning_rate=1e-5", "model=embedded-hasty", "lora.rank=2", "trained=3")  # fmt: skip
+    find_checkpoint(run, "best")
+    load_model(str(run / best), ComputeSettings(device="cpu"))
+    for change in (*rng.choice(changes[1:], 3, replace=False), changes[0]):
+        other = tmp_path / change.replace(":", "-")
+        stop_after_a_step(other, *SETTINGS, change)
+        shutil.rmtree(run / best)
+        shutil.copytree(other / best, run / best)
+        for use in (*USES.values(), lambda run, _: go_on(run)):
+            with pytest.raises(InputError, match=r"best: is of another run"):
+                use(run, "best")
+    shutil.rmtree(run / "checkpoints")
+    shutil.copytree(other / "checkpoints", run / "checkpoints")  # all of another run's
+    with pytest.raises(InputError, match="the settings are not those"):
+        find_checkpoint(run)
 
 
 @pytest.mark.parametrize("what", DAMAGE)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jinja2 import TemplateError
 from pydantic import Field
 
-from scrl.data.bounded import bounded
-from scrl.errors import ConfigError, InputError
+from scrl.child_processes import forked
+from scrl.errors import ConfigError, InputError, is_panic
 from scrl.records import Question, Tokens
 from scrl.settings import Settings
 
@@ -24,8 +26,11 @@ BOXED_SYSTEM = "Please reason step by step, and put your final answer within \\b
 HELPFUL_SYSTEM = "You are a helpful assistant."
 NUMBER = 'Let\'s think step by step and end with a line that says "The answer is", then the number.'
 NUMBER_SYSTEM = 'Please reason step by step, and end with a line that says "The answer is", then the number.'
-TEMPLATE_SECONDS, TEMPLATE_MEMORY, TEMPLATE_LENGTH = 2.0, 2**29, 2**22
-"""Seconds, bytes of memory and characters of output for one question; a usual template takes a millisecond."""
+SECONDS, SECONDS_PER_PROMPT, MEMORY, LENGTH = 2.0, 0.02, 2**29, 2**22
+"""What templates and tokenizers may take: seconds in all and per prompt, bytes; characters or tokens of a prompt.
+
+Usual ones take a millisecond per prompt.
+"""
 IN_WORDS = {BOXED: NUMBER, BOXED_SYSTEM: NUMBER_SYSTEM}
 """What is asked for instead if the reader looks for a number, not for a box."""
 
@@ -160,61 +165,102 @@ def plain_template(tokenizer: Any, settings: PromptSettings) -> str | None:
     """A chat template that outputs the messages unchanged, for plain text; None if the model's own is used."""
     if STYLES[style_of(tokenizer, settings)].is_chat:
         return None
-    first = tokenizer.bos_token if tokenizer.encode("x")[:1] == [tokenizer.bos_token_id] else ""
+    first = (
+        tokenizer.bos_token if _encode("x", tokenizer, add_special_tokens=True)[:1] == [tokenizer.bos_token_id] else ""
+    )
     return f"{first}{{% for message in messages %}}{{{{ message.content }}}}{{% endfor %}}"
 
 
 def prompt_text(question: Question, tokenizer: Any, settings: PromptSettings) -> str:
     """The text of a question's prompt, exactly as the model is given it."""
-    style, switches = STYLES[style_of(tokenizer, settings)], template_switches(tokenizer, settings)
-    messages = prompt_messages(question, tokenizer, settings)
-    if not style.is_chat:
-        return messages[0]["content"]
-    try:
-        with bounded(TEMPLATE_SECONDS, TEMPLATE_MEMORY):
-            text = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **switches))
-        if len(text) > TEMPLATE_LENGTH:
-            raise ValueError(f"it makes {len(text):,} characters of question {question.id!r}")
-    except TemplateError as error:
-        raise ConfigError(f"prompt: the chat template refuses this question or prompt.system: {error}") from error
-    except Exception as error:  # a template is a program by the model's authors, and can fail in any way
-        raise ConfigError(
-            f"prompt: the model's chat template cannot be used: {str(error) or type(error).__name__}; correct it in "
-            "the model's folder, or use prompt.style: plain"
-        ) from error
-    return text
+    return _prompts([question], tokenizer, settings)[0][0]
 
 
 def prompt_tokens(question: Question, tokenizer: Any, settings: PromptSettings) -> Tokens:
     """The tokens of a question's prompt; refused if more than `prompt.max_tokens`."""
-    tokens = _encode(question, tokenizer, settings)
-    if len(tokens) > settings.max_tokens:
-        raise InputError(
-            f"question {question.id!r}: its prompt has {len(tokens)} tokens, more than prompt.max_tokens "
-            f"({settings.max_tokens}). Shorten it, or allow more."
-        )
-    return np.asarray(tokens, dtype=np.int64)
+    return asked([question], tokenizer, settings)[0][1]
 
 
 def asked(questions: Sequence[Question], tokenizer: Any, settings: PromptSettings) -> list[tuple[Question, Tokens]]:
-    """Each question with its prompt."""
-    return [(question, prompt_tokens(question, tokenizer, settings)) for question in questions]
+    """Each question with the tokens of its prompt; refused if more than `prompt.max_tokens`."""
+    tokens_Q = [tokens for _, tokens in _prompts(questions, tokenizer, settings)]
+    for question, tokens in zip(questions, tokens_Q, strict=True):
+        if len(tokens) > settings.max_tokens:
+            raise InputError(
+                f"question {question.id!r}: its prompt has {len(tokens)} tokens, more than prompt.max_tokens "
+                f"({settings.max_tokens}). Shorten it, or allow more."
+            )
+    return list(zip(questions, tokens_Q, strict=True))
 
 
-def _encode(question: Question, tokenizer: Any, settings: PromptSettings) -> list[int]:
-    text = prompt_text(question, tokenizer, settings)
-    is_chat = STYLES[style_of(tokenizer, settings)].is_chat
-    tokens: list[int] = tokenizer.encode(text, add_special_tokens=not is_chat)
-    if not tokens:
+_made: WeakKeyDictionary[Any, dict[Any, tuple[str, Tokens]]] = WeakKeyDictionary()
+"""The prompts made so far, by tokenizer."""
+
+
+def _prompts(questions: Sequence[Question], tokenizer: Any, settings: PromptSettings) -> list[tuple[str, Tokens]]:
+    """Text and tokens of each prompt, made once, in another process: template and tokenizer may come from anybody."""
+    made, template = _made.setdefault(tokenizer, {}), str(getattr(tokenizer, "chat_template", None))
+    keys_Q = [(question.id, question.text, question.system, settings, template) for question in questions]
+    new = {key: question for key, question in zip(keys_Q, questions, strict=True) if key not in made}
+    if new:
+        seconds = SECONDS + SECONDS_PER_PROMPT * len(new)
+        try:
+            prompts = forked(lambda: [_prompt(each, tokenizer, settings) for each in new.values()], seconds, MEMORY)
+        except (TimeoutError, MemoryError) as error:
+            raise _unusable("chat template or tokenizer", error) from error
+        made |= zip(new, prompts, strict=True)
+    return [made[key] for key in keys_Q]
+
+
+def _prompt(question: Question, tokenizer: Any, settings: PromptSettings) -> tuple[str, Tokens]:
+    is_chat, switches = STYLES[style_of(tokenizer, settings)].is_chat, template_switches(tokenizer, settings)
+    messages = prompt_messages(question, tokenizer, settings)
+    text = messages[0]["content"]
+    if is_chat:
+        try:
+            text = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **switches))
+            if len(text) > LENGTH:
+                raise ValueError(f"it makes {len(text):,} characters of question {question.id!r}")
+        except TemplateError as error:
+            raise ConfigError(f"prompt: the chat template refuses this question or prompt.system: {error}") from error
+        except Exception as error:  # a template is a program by the model's authors, and can fail in any way
+            raise _unusable("chat template", error) from error
+    tokens = np.asarray(_encode(text, tokenizer, add_special_tokens=not is_chat), dtype=np.int64)
+    if not len(tokens):
         raise InputError(f"question {question.id!r}: its prompt has no tokens")
-    return tokens
+    return text, tokens
+
+
+def _encode(text: str, tokenizer: Any, *, add_special_tokens: bool) -> list[int]:
+    """The tokens of a text, computed in another process."""
+
+    def encode() -> list[int]:
+        tokens: list[int] = tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        if len(tokens) > LENGTH:
+            raise ValueError(f"it makes {len(tokens):,} tokens of {len(text):,} characters")
+        return tokens
+
+    try:
+        return forked(encode, SECONDS, MEMORY)
+    except BaseException as error:
+        if not (isinstance(error, Exception) or is_panic(error)):
+            raise
+        raise _unusable("tokenizer", error) from error
+
+
+def _unusable(what: str, error: BaseException) -> ConfigError:
+    style = ", or use prompt.style: plain" if "template" in what else ""
+    return ConfigError(
+        f"prompt: the model's {what} cannot be used: {str(error) or type(error).__name__}; correct it in the model's "
+        f"folder{style}"
+    )
 
 
 def filter_overlong(
     questions: Sequence[Question], tokenizer: Any, settings: PromptSettings
 ) -> tuple[list[Question], list[str]]:
     """The questions whose prompts fit, and a note on the others, which are refused or left out."""
-    lengths_Q = [len(_encode(question, tokenizer, settings)) for question in questions]
+    lengths_Q = [len(tokens) for _, tokens in _prompts(questions, tokenizer, settings)]
     pairs = list(zip(questions, lengths_Q, strict=True))
     kept = [question for question, length in pairs if length <= settings.max_tokens]
     overlong = [question.id for question, length in pairs if length > settings.max_tokens]
@@ -270,10 +316,11 @@ def check_known(
     )
 
 
+@lru_cache(maxsize=8)
 def _knows(tokenizer: Any, text: str) -> bool:
     """Whether it has a token for every part of a text."""
     token = _unknown_token(tokenizer)
-    return token is None or token not in tokenizer.encode(text, add_special_tokens=False)
+    return token is None or token not in _encode(text, tokenizer, add_special_tokens=False)
 
 
 def _unknown_token(tokenizer: Any) -> int | None:
@@ -302,7 +349,7 @@ def usable_questions(
     The model knows their tokens, and has room for a completion of `max_tokens`.
     """
     kept, notes = filter_overlong(questions, tokenizer, settings)
-    prompts = [prompt_tokens(question, tokenizer, settings) for question in kept]
+    prompts = [tokens for _, tokens in asked(kept, tokenizer, settings)]
     longest, question = max(zip(map(len, prompts), kept, strict=True), key=lambda pair: pair[0])
     problem = no_room(longest, max_tokens, model_config)
     if problem is not None:

@@ -1,4 +1,4 @@
-"""checkpoint.json, in every checkpoint: its step, and a checksum of every file that is read back from it.
+"""checkpoint.json, in every checkpoint: its run, its step, and a checksum of every file that is read back from it.
 
 Checkpoints of many gigabytes are saved often, so checksums are those of XXH3, which is as fast as memory. They guard
 against damage, not against people.
@@ -35,9 +35,9 @@ def file_sum(path: Path, length: int | None = None) -> str:
     return digest.hexdigest()
 
 
-def write_sums(folder: Path, step: int) -> None:
-    """Write the checksums of a checkpoint of this step."""
-    content: dict[str, Any] = {"hash": HASH, "step": step, "files": _sums(folder)}
+def write_sums(folder: Path, step: int, run: str = "") -> None:
+    """Write the checksums of a checkpoint of this step; `run` is the same in all checkpoints of a run."""
+    content: dict[str, Any] = {"hash": HASH, "run": run, "step": step, "files": _sums(folder)}
     text = json.dumps(content | {"sum": own_sum(content)}, indent=1)
     (folder / NAME).write_text(text + "\n", encoding="utf-8")
 
@@ -56,7 +56,19 @@ def check_sums(folder: Path) -> int:
             raise InputError(
                 f"{folder / name}: {change} since the checkpoint was written; restore it, or start the run anew"
             )
+    refuse_foreign(folder)
     return int(content["step"])
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Refuse `best` beside a `last` of another run; where either is damaged, nothing is known."""
+    last = folder.with_name("last")
+    try:
+        runs = {about["run"] for place in (folder, last) if (about := read_checkpoint_file(place)) and about.get("run")}
+    except InputError:
+        return
+    if len(runs) > 1:
+        raise InputError(f"{folder}: is of another run than {last}; put back that of its own run, or use {last}")
 
 
 def check_if_checkpoint(folder: Path) -> None:

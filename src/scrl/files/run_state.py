@@ -49,7 +49,7 @@ def guard_stop_of(run: Path) -> str | None:
 
 def standing_at(checkpoint: Path) -> Standing | None:
     """The state of a run at a checkpoint; None if nothing says so."""
-    path = next((checkpoint / name for name in (ENGINE_STATE, STATE) if (checkpoint / name).is_file()), None)
+    path = state_file(checkpoint)
     if path is None:
         return None
     saved = read_fields(path)
@@ -59,6 +59,11 @@ def standing_at(checkpoint: Path) -> Standing | None:
     if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
         raise DataError(path, f"is damaged: stopped_for must be a list of texts, found {reasons!r:.50}")
     return Standing(step, tuple(reasons))
+
+
+def state_file(checkpoint: Path) -> Path | None:
+    """The file with the state of a run at a checkpoint; None on an engine that keeps no state of ours."""
+    return next((checkpoint / name for name in (ENGINE_STATE, STATE) if (checkpoint / name).is_file()), None)
 
 
 def read_fields(path: Path) -> dict[str, Any]:

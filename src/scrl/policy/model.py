@@ -19,6 +19,7 @@ import torch
 import xxhash
 from torch import nn
 
+from scrl.child_processes import forked
 from scrl.errors import ConfigError, InputError, ScrlError, is_panic
 from scrl.files.checkpoint_file import check_if_checkpoint
 from scrl.policy.model_paths import adapter_folder, base_of, model_folder
@@ -27,6 +28,10 @@ from scrl.policy.settings import ComputeSettings, LoraSettings
 MAX_LAYERS = 2000
 HUB_SECONDS = 5.0
 """Seconds that the hub may take to answer."""
+TOKENIZER_SECONDS, TOKENIZER_MEMORY = 10.0, 2**31
+"""What loading a tokenizer may take; that of a vocabulary of 256,000 takes 2 s."""
+TOKENIZER_FILES = ["*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken"]
+LONGEST_TOKEN = 1000
 NOT_OF_THE_MODEL = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache"}
 """Keys of a config that say where and how a copy was saved."""
 
@@ -182,7 +187,33 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
     has_own = adapter is not None and (adapter / "tokenizer_config.json").is_file()
     folder = str(adapter) if has_own else model_folder(name)
     with loading(folder):
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        if not trust_remote_code:  # first where it can be stopped: what a tokenizer does to texts it does to its tokens
+            place = folder
+            if not Path(folder).is_dir():
+                from huggingface_hub import snapshot_download
+
+                place = snapshot_download(folder, allow_patterns=TOKENIZER_FILES)
+            forked(lambda: bool(AutoTokenizer.from_pretrained(place)), TOKENIZER_SECONDS, TOKENIZER_MEMORY)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        _check_decoding(tokenizer)
+        return tokenizer
+
+
+def _check_decoding(tokenizer: Any) -> None:
+    """Refuse a tokenizer whose tokens could make texts without end: they are decoded throughout a run."""
+    if longest := next((token for token in tokenizer.get_vocab() if len(token) > LONGEST_TOKEN), None):
+        raise ValueError(f"a token has {len(longest):,} characters; at most {LONGEST_TOKEN:,} are possible")
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None and backend.decoder is not None:
+        json.loads(backend.decoder.__getstate__(), object_hook=_check_decoder)
+
+
+def _check_decoder(part: dict[str, Any]) -> dict[str, Any]:
+    if part.get("type") == "Replace":
+        text, other = part["pattern"].get("String", ""), part["content"]
+        if len(text) < len(other):
+            raise ValueError(f"its decoder replaces {text or 'a pattern'!r:.80} by {other!r:.80}, which may be longer")
+    return part
 
 
 def _load(name: str, dtype: torch.dtype, trust_remote_code: bool) -> tuple[Any, Any]:
@@ -235,7 +266,8 @@ def _merge(base: Any, adapter: Path) -> Any:
     with loading(str(adapter)), quiet_progress(), warnings.catch_warnings():
         warnings.filterwarnings("error", "Found missing adapter keys")  # some W would be left without its ΔW
         try:
-            model: Any = PeftModel.from_pretrained(base, str(adapter), torch_device="cpu").merge_and_unload()
+            wrapped: Any = PeftModel.from_pretrained(base, str(adapter), torch_device="cpu", low_cpu_mem_usage=True)
+            model = wrapped.merge_and_unload()
         except UserWarning as error:
             raise ValueError(f"it does not fit its model: {first_line(error)[:200]}") from error
     model.name_or_path = model.config.name_or_path = str(adapter.absolute())  # as in _load_weights

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from scrl.errors import InputError, did_you_mean
 from scrl.files.jsonl import read_object
@@ -14,6 +16,12 @@ PACKAGED = {EMBEDDED: "arithmetic_model", HASTY: "hasty_arithmetic_model"}
 """The small models that ship with the package, and their folders under scrl/data."""
 ADAPTER = "adapter_config.json"
 """What peft writes beside an adapter's weights."""
+OPEN = set(
+    "base_model_name_or_path revision peft_version task_type inference_mode auto_mapping r lora_alpha lora_dropout "
+    "bias fan_in_fan_out use_rslora use_dora lora_bias layers_to_transform megatron_core qalora_group_size".split()
+)
+"""Settings of an adapter that may have any value: none makes peft search, factorize or import anything."""
+MAX_NAMES, MAX_PATTERNS = 10_000, 256
 
 
 def model_folder(name: str) -> str:
@@ -48,11 +56,45 @@ def adapter_folder(name: str) -> Path | None:
 
 def base_of(adapter: Path) -> str:
     """The name of the model that an adapter was trained on; the package with an embedded one may have moved."""
-    base = read_object(adapter / ADAPTER).get("base_model_name_or_path")
+    settings = read_object(adapter / ADAPTER)
+    for name, value in settings.items():
+        if (needed := _refusal(name, value)) is not None:
+            raise InputError(f"model: {adapter / ADAPTER}: {name} must be {needed}; found {value!r:.80}")
+    base = settings.get("base_model_name_or_path")
     if base is None:
         raise InputError(f"model: {adapter / ADAPTER} does not say base_model_name_or_path")
     ends = Path(str(base)).parts[-3:]
     return next((name for name in PACKAGED if Path(model_folder(name)).parts[-3:] == ends), str(base))
+
+
+def _refusal(name: str, value: Any) -> str | None:
+    """What a setting of a low-rank adapter must be; None where it is.
+
+    peft takes most names for regular expressions, which can keep it busy for ever, and starts some adapters with a
+    factorization of the model or code from elsewhere.
+    """
+    match name:
+        case "peft_type":
+            return None if value == "LORA" else "LORA"
+        case "init_lora_weights":
+            return None if value in (True, False, "gaussian") else "true, false or gaussian"
+        case "target_modules" | "exclude_modules":
+            return None if value == "all-linear" or _are_names(value, MAX_NAMES) else "a list of names of modules"
+        case "modules_to_save" | "layers_pattern":
+            names = [value] if isinstance(value, str) else value
+            return None if _are_names(names, MAX_PATTERNS) else "a list of names of modules"
+        case "rank_pattern" | "alpha_pattern":
+            is_plain = isinstance(value, dict) and _are_names(list(value), MAX_PATTERNS)
+            return (
+                None if is_plain and all(type(each) in (int, float) for each in value.values()) else "numbers by name"
+            )
+    return None if name in OPEN or not value else "empty: nothing but plain low-rank adapters can be used"
+
+
+def _are_names(value: Any, at_most: int) -> bool:
+    """Whether these are names of modules, without anything that a regular expression could repeat; or None."""
+    is_list = value is None or (isinstance(value, list) and len(value) <= at_most)
+    return is_list and all(isinstance(each, str) and re.fullmatch(r"[\w.-]{1,300}", each) for each in value or ())
 
 
 def _base_folder(adapter: Path) -> str:

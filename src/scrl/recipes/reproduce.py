@@ -37,7 +37,7 @@ from scrl.policy.model import load_tokenizer
 from scrl.recipes.catalogue import EXPERIMENTS, Experiment, episodes_of
 from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
-from scrl.recipes.scales import at_scale, config_at, prompt_at
+from scrl.recipes.scales import Scale, at_scale, config_at, prompt_at
 from scrl.records import Question
 from scrl.settings import merged
 from scrl.training.run_folder import RunFolder
@@ -51,7 +51,7 @@ ShowProgress = Callable[[int, str], AbstractContextManager[Listener]]
 class Choices:
     """What a user may choose about a reproduction."""
 
-    scale: str = "paper"
+    scale: Scale = "paper"
     seeds: tuple[int, ...] = (0,)
     steps: int | None = None
     """Steps in place of the recipe's."""

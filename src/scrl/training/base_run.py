@@ -26,7 +26,7 @@ from scrl.data.prompts import usable_questions
 from scrl.data.questions import LoadedQuestions
 from scrl.data.rollouts import rollout_fields
 from scrl.errors import InputError, TrainingError, did_you_mean
-from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
+from scrl.evaluation.evaluate import Conditions, evaluate
 from scrl.evaluation.gold import gold_fields, require_gold, truth_for
 from scrl.files.run_state import Standing
 from scrl.listener import Listener
@@ -78,7 +78,7 @@ class BaseRun:
         settings, sampling, records = self.config.evaluation, self.config.evaluation_sampling, []
         for name, questions in (("stream", self.stream.questions[: settings.questions]), ("held-out", self.held_out)):
             if questions:
-                answered_Q = [AnsweredQuestion.of(sampled) for sampled in sample(name, questions, sampling)]
+                answered_Q = [(each.question, each.group) for each in sample(name, questions, sampling)]
                 ks = (settings.completions,)
                 conditions = Conditions(name, self.config.model, sampling, ks, self.config.seed, self.state.step)
                 records.append(evaluate(answered_Q, self.rule, conditions))

@@ -6,11 +6,12 @@ export_model(source, Path("my-model"))
 
 from __future__ import annotations
 
+import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -19,15 +20,17 @@ from safetensors import SafetensorError
 from scrl.config import RunConfig, write_config
 from scrl.errors import InputError, ScrlError
 from scrl.files.jsonl import read_object
-from scrl.files.run_state import guard_stop_of, standing_at, standing_of
+from scrl.files.run_state import guard_stop_of, read_fields, standing_at, standing_of, state_file
 from scrl.files.whole_files import give_usual_mode
 from scrl.policy.checkpoint import copy_adapter, write_weights
 from scrl.policy.model import load_model, load_tokenizer, model_shape, published_dtype
 from scrl.policy.model_paths import ADAPTER, PACKAGED, adapter_folder, base_of, model_folder
 from scrl.policy.settings import ComputeSettings
 from scrl.reporting.evaluations import best_step_of, read_evaluations
+from scrl.training.interrupts import finish_first
 from scrl.training.model_card import SETTINGS, Export, export_card
 from scrl.training.run_folder import RunFolder
+from scrl.training.state import permitted_changes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -72,6 +75,9 @@ def find_checkpoint(place: Path, name: str | None = None) -> Checkpoint:
         raise InputError(f"{run}: has no checkpoint {name or 'yet'}; {fix}")
     if not any((folder / each).is_file() for each in ("config.json", ADAPTER)):
         raise InputError(f"{folder}: holds no model (neither config.json nor {ADAPTER}); is the checkpoint complete?")
+    if (state := state_file(run / "checkpoints" / "last")) is not None:
+        settings = read_fields(state).get("settings")
+        permitted_changes(settings if isinstance(settings, dict) else {}, config)
     return Checkpoint(run, config, folder, _step_of(folder))
 
 
@@ -183,14 +189,16 @@ def _version(run: Path) -> str | None:
 def _new_folder(out: Path) -> Iterator[Path]:
     """A folder to fill, which becomes `out` once it is complete; after an error nothing is left of it."""
     home = next(path for path in out.absolute().parents if path.is_dir())
+    draft = home / f".{out.name[:100]}.{secrets.token_hex(8)}"
     try:
-        with TemporaryDirectory(prefix=f".{out.name}.", dir=home) as draft:
-            place = Path(draft) / "whole"
-            place.mkdir()
-            yield place
-            give_usual_mode(place)
-            out.parent.mkdir(parents=True, exist_ok=True)
-            place.replace(out)
+        (place := draft / "whole").mkdir(parents=True)
+        yield place
+        give_usual_mode(place)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        place.replace(out)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ScrlError(f"{out}: cannot be written: {reason}; nothing was left there") from error
+    finally:
+        with finish_first(lambda _: None):
+            shutil.rmtree(draft, ignore_errors=True)

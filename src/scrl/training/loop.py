@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from scrl.credit.group_metrics import group_metrics, most_frequent, positive_lab
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
 from scrl.data.prompts import asked
+from scrl.errors import TrainingError
 from scrl.evaluation.label_quality import step_label_quality
 from scrl.files.run_state import STATE
 from scrl.listener import Listener
@@ -72,8 +73,7 @@ def _take_all_steps(run: Run) -> Run:
             state = run.state
             if state.step or state.evaluated_at is not None or state.votes_pass is not None:  # else nothing is lost
                 run.save_last()
-            again = shlex.join(["scrl", "train", "--resume", str(run.folder.path)])
-            run.listener.note(f"stopped after step {run.state.step}; resume with: {again}")
+            run.listener.note(f"stopped after step {run.state.step}; resume with: {run.folder.resume_command}")
             raise
     return run
 
@@ -85,7 +85,7 @@ def _reported(run: Run) -> Iterator[None]:
         yield
     except SystemExit:
         lost = f"steps after {run.saved_step} are lost" if run.saved_step < run.state.step else "nothing is lost"
-        run.listener.note(f"stopped at once, {lost}; resume with: scrl train --resume {run.folder.path}")
+        run.listener.note(f"stopped at once, {lost}; resume with: {run.folder.resume_command}")
         raise
     except BaseException:
         run.folder.report(run.listener.note)
@@ -121,8 +121,9 @@ def take_steps(run: Run) -> None:
             run.remember(metrics, groups_B)
             state.step += 1
             run.log_step(line, groups_B, update.notes)
+            numbers = {key: value for key, value in line.items() if isinstance(value, int | float) and key != "step"}
             for log in run.trackers:
-                log(line["step"], {key: value for key, value in line.items() if isinstance(value, int | float)})
+                log(line["step"], numbers)
             if state.step % config.checkpoint_every == 0 or state.step == config.steps:
                 save_if_best(run)
             if state.step % config.checkpoint_every == 0 and state.step < config.steps:
@@ -168,9 +169,8 @@ def save_if_best(run: Run) -> None:
     if is_better and not alarms(state.history, run.config.guard):
         state.best_score, state.best_step = score, state.step
         card, dtype = model_card(run.config, run.standing), run.language_model.published_dtype
-        run.folder.save(
-            run.folder.best, lambda place: write_weights(run.language_model, place, card, dtype), state.step
-        )
+        write = partial(write_weights, run.language_model, card=card, dtype=dtype)
+        run.folder.save(run.folder.best, write, state.step, state.run)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -179,7 +179,7 @@ class Run(BaseRun):
 
     sampler: Sampler
     policy: Policy
-    trackers: Sequence[Log] = ()
+    trackers: list[Log] = field(default_factory=list)
     saved_step: int = 0
     """The step of the last checkpoint."""
 
@@ -187,10 +187,12 @@ class Run(BaseRun):
     def open_trackers(self) -> Iterator[None]:
         """For as long as steps are taken."""
         with ExitStack() as stack:
-            opened = (
-                TRACKERS[name](self.folder.path, self.config.model_dump(mode="json")) for name in self.config.trackers
-            )
-            self.trackers = [stack.enter_context(tracker) for tracker in opened]
+            for name in self.config.trackers:
+                try:
+                    tracker = TRACKERS[name](self.folder.path, self.config.model_dump(mode="json"))
+                    self.trackers.append(stack.enter_context(tracker))
+                except Exception as error:  # each raises its own
+                    raise TrainingError(f"trackers: {name} cannot be opened: {error}") from error
             yield
 
     @property
@@ -299,7 +301,7 @@ class Run(BaseRun):
             write_optimizer(policy, place)
             (place / STATE).write_text(json.dumps(state.to_json()), encoding="utf-8")
 
-        folder.save(folder.last, write, state.step)
+        folder.save(folder.last, write, state.step, state.run)
         self.saved_step = state.step
 
     def restore(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,6 +63,10 @@ class RunFolder:
             raise InputError(f"{self.path}: there is no run to resume here (no config.yaml)")
         return read_config(self.path / "config.yaml")
 
+    @property
+    def resume_command(self) -> str:
+        return shlex.join(["scrl", "train", "--resume", str(self.path)])
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep any other process from resuming this run, which would cut off what is written here."""
@@ -106,10 +111,10 @@ class RunFolder:
         for name in FILES:
             os.truncate(self.path / name, lengths[name])
 
-    def save(self, place: Path, write: Callable[[Path], None], step: int) -> None:
+    def save(self, place: Path, write: Callable[[Path], None], step: int, run: str = "") -> None:
         """Let `write` fill a folder, then put it in `place`; what was there stays until the new one is on the disk.
 
-        So do the lines that a checkpoint relies on.
+        So do the lines that a checkpoint relies on. `run` says to which run it belongs.
         """
         self.recover()
         draft, whole, old = (place.with_name(f".{place.name}.{word}") for word in ("draft", "whole", "old"))
@@ -117,7 +122,7 @@ class RunFolder:
         try:
             write(draft)
             give_usual_mode(draft)
-            write_sums(draft, step)
+            write_sums(draft, step, run)
             sync_all(draft)
             for name in FILES:
                 sync(self.path / name)

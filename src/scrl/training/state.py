@@ -14,7 +14,7 @@ from scrl.config import RunConfig, build_config
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes
 from scrl.errors import ConfigError, InputError
-from scrl.files.checkpoint_file import check_sums
+from scrl.files.checkpoint_file import check_sums, own_sum, refuse_foreign
 from scrl.files.run_state import VERSION, read_fields
 from scrl.settings import changed_settings
 from scrl.training.run_folder import FILES
@@ -90,6 +90,13 @@ class State:
     sums: dict[str, str] = field(default_factory=dict)
     version: Count = VERSION
 
+    run: str = ""
+    """The same at all steps of a run, and at no step of another."""
+
+    def __post_init__(self) -> None:
+        fixed = {name: value for name, value in self.settings.items() if name not in MAY_CHANGE}
+        self.run = self.run or own_sum({"settings": fixed, "questions": self.questions, "model": self.model})
+
     def to_json(self) -> dict[str, Any]:
         """As a checkpoint stores it."""
         votes = {"last_votes": self.last_votes.to_json(), "label_votes": self.label_votes.to_json()}
@@ -116,25 +123,31 @@ _ADAPTER = TypeAdapter(State)
 def saved_state(checkpoint: Path, name: str) -> State:
     """The state in a checkpoint's file `name`; refused unless the checkpoint's files are as they were written."""
     step = check_sums(checkpoint)
+    refuse_foreign(checkpoint.with_name("best"))
     state = State.from_json(read_fields(checkpoint / name), checkpoint / name)
     if step != state.step:
         raise InputError(f"{checkpoint}: is damaged: checkpoint.json is of another step; restore it")
     return state
 
 
-def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[[str], None]) -> None:
-    """Refuse to resume with other questions, another model or other settings; report permitted changes."""
+def permitted_changes(settings: Mapping[str, Any], config: RunConfig) -> list[str]:
+    """How the settings differ from those of a checkpoint; refused where they would make it another run."""
     try:
-        saved = build_config(before.settings)
+        saved = build_config(settings)
     except ConfigError as error:
         raise InputError(f"the checkpoint's settings cannot be read: {error}") from error
     changes = list(changed_settings(saved.model_dump(mode="json"), config.model_dump(mode="json")))
     fixed = [words for name, words in changes if name.split(".")[0] not in MAY_CHANGE]
     if fixed:
-        fix = f"Put them back to resume; only {', '.join(MAY_CHANGE)} may change."
+        fix = f"Put them back; only {', '.join(MAY_CHANGE)} may change."
         raise InputError(f"the settings are not those of the last checkpoint: {'; '.join(fixed)}. {fix}")
-    if changes:
-        say(f"changed since the last checkpoint: {'; '.join(words for _, words in changes)}")
+    return [words for _, words in changes]
+
+
+def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[[str], None]) -> None:
+    """Refuse to resume with other questions, another model or other settings; report permitted changes."""
+    if changes := permitted_changes(before.settings, config):
+        say(f"changed since the last checkpoint: {'; '.join(changes)}")
     if before.questions != now.questions:
         raise InputError(f"{config.questions}: is not what the run was started with; put it back to resume")
     if before.model != now.model:

@@ -162,7 +162,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
             raise InputError(f"{self.folder.last}: the checkpoint cannot be read back: {first_line(error)}") from error
         except KeyboardInterrupt:
             start = f"torchrun --nproc_per_node {self.args.world_size} -m " if self.args.world_size > 1 else ""
-            self.listener.note(f"stopped; resume with: {start}scrl train --resume {self.folder.path}")
+            self.listener.note(f"stopped; resume with: {start}{self.folder.resume_command}")
             raise
         finally:
             if self.is_main:
@@ -280,7 +280,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
                 (place / ENGINE_STATE).write_text(json.dumps(saved.to_json()), encoding="utf-8")
                 (place / "README.md").write_text(model_card(self.config, self.standing), encoding="utf-8")
 
-            self.folder.save(self.folder.last, write, step)
+            self.folder.save(self.folder.last, write, step, self.state.run)
             checkpoint.rmdir()
             (Path(args.output_dir) / "README.md").unlink(missing_ok=True)  # TRL's own card
         PartialState().wait_for_everyone()

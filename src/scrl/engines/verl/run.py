@@ -27,7 +27,7 @@ from scrl.errors import InputError, ScrlError, TrainingError
 from scrl.files.jsonl import read_json_lines
 from scrl.lab.stored_groups import first_visits
 from scrl.listener import Listener
-from scrl.policy.model import loading, model_shape
+from scrl.policy.model import load_tokenizer, model_shape
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
 from scrl.training.base_run import load_sets, usable_sets
@@ -66,11 +66,8 @@ def resume(out: Path, listener: Listener) -> RunFolder:
 
 def prepare(config: RunConfig, out: Path, listener: Listener) -> tuple[RunFolder, list[str]]:
     """Write the tables and the configuration; returns the folder, and the command that runs verl with them."""
-    from transformers import AutoTokenizer
-
     model, rule = model_folder(config.model), config.rule()
-    with loading(model):
-        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=config.trust_remote_code)
+    tokenizer = load_tokenizer(model, trust_remote_code=config.trust_remote_code)
     shape = model_shape(model, config.trust_remote_code)
     (questions, held_out), notes = usable_sets(load_sets(config), config, tokenizer, shape)
     if "elsewhere" in rule.needs and min(config.questions_per_step, len(questions)) <= MIN_OTHERS:
@@ -139,7 +136,7 @@ def _run(folder: RunFolder, command: Sequence[str], listener: Listener) -> RunFo
     try:
         code = _exit_code(command, listener.note)
     except KeyboardInterrupt:
-        listener.note(f"stopped; resume from verl's last checkpoint with: scrl train --resume {folder.path}")
+        listener.note(f"stopped; resume from verl's last checkpoint with: {folder.resume_command}")
         raise
     finally:
         try:
