@@ -211,7 +211,7 @@ def test_a_benchmark_brings_its_reader():
     ("methd=scrl", "--methd.*--method"), ("loss.clip_hih=0.3", "--loss.clip-hih.*--loss.clip-high"),
     ("lora.rnk=2", "--lora.rnk.*--lora.rank"), ("method=scl", "method.*'scrl'"), ("preset=oficial", "preset.*'official'"),
     ("loss_variant=dr-grp", "loss_variant.*'dr-grpo'"), ("credit.min_shar=1", "min_shar.*'min_share'"),
-    ("trained=9", "trained"), ("steps=0", "steps.* 0"), ("steps=many", "steps"),
+    ("trained=9", "trained"), ("steps=-1", "steps.* -1"), ("steps=many", "steps"),
     ("steps=true", "steps.*True"), ("optimizer.learning_rate=true", "optimizer.learning_rate.*True"),
     ("credit.min_share=true", "min_share"), ("sampling.temperature=.nan", "sampling.temperature"), ("reader=bxed", "reader"),
 ])  # fmt: skip

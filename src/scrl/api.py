@@ -107,7 +107,7 @@ def train(
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
         chosen = chosen.model_copy(update={"questions": str(file.resolve())})
     try:
-        engine_of(chosen).train(chosen, folder, listener or Listener())
+        engine_of(chosen).train(chosen.with_steps(), folder, listener or Listener())
     except DataError as error:
         if rows is None or error.path != (folder / "questions.jsonl").resolve():
             raise

@@ -280,3 +280,9 @@ def test_a_reader_of_numbers_is_not_asked_for_a_box():
     assert prompt_text(QUESTION, BASE, boxed) == f"What is 2 + 2? {STEPS}\n"
     assert "boxed" not in text(CHAT, style="qwen-math", asks_for="number")
     assert text(BASE, asks_for="number", instruction="In a word:") == "What is 2 + 2? In a word:\n"
+
+
+def test_no_prompt_tells_the_time():
+    tokenizer = load_tokenizer("embedded")
+    tokenizer.chat_template = "{% if strftime_now is defined %}{{ strftime_now('%H:%M') }}{% endif %}"
+    assert prompt_text(SUM, tokenizer, PromptSettings()) == "26 Jul 2024"

@@ -71,6 +71,7 @@ def train(
     from scrl.planning.plan import make_plan
 
     check_engine(config)
+    config = config.with_steps()
     show_plan(make_plan(config), console)
     if dry_run and config.engine == "verl" and out is None:
         console.print("verl's own files and command are written where --out names a folder", soft_wrap=True)

@@ -31,6 +31,8 @@ SECONDS, SECONDS_PER_PROMPT, MEMORY, LENGTH = 2.0, 0.02, 2**29, 2**22
 
 Usual ones take a millisecond per prompt.
 """
+TODAY = "{% macro strftime_now(_) %}26 Jul 2024{% endmacro %}"
+"""For templates that ask for it: the same at every step of a run, and what Llama's own falls back to."""
 IN_WORDS = {BOXED: NUMBER, BOXED_SYSTEM: NUMBER_SYSTEM}
 """What is asked for instead if the reader looks for a number, not for a box."""
 
@@ -92,8 +94,7 @@ def asked_by(reader: str) -> Literal["box", "number"]:
 
 def style_of(tokenizer: Any, settings: PromptSettings) -> str:
     """The name of the prompt style, chosen by the settings or detected from the tokenizer's chat template."""
-    template = getattr(tokenizer, "chat_template", None) or ""
-    template = str(template.get("default", "") if isinstance(template, dict) else template)
+    template = _template(tokenizer)
     if settings.system and not template:
         raise ConfigError("prompt.system: a system message needs a chat template, and the tokenizer has none")
     if settings.system and settings.style == "plain":
@@ -110,6 +111,11 @@ def style_of(tokenizer: Any, settings: PromptSettings) -> str:
             f"'enable_thinking'; use 'auto', which is {_detect_style(template)!r} here"
         )
     return settings.style
+
+
+def _template(tokenizer: Any) -> str:
+    template = getattr(tokenizer, "chat_template", None) or ""
+    return str(template.get("default", "") if isinstance(template, dict) else template)
 
 
 def _detect_style(template: str) -> str:
@@ -213,10 +219,13 @@ def _prompts(questions: Sequence[Question], tokenizer: Any, settings: PromptSett
 
 
 def _prompt(question: Question, tokenizer: Any, settings: PromptSettings) -> tuple[str, Tokens]:
-    is_chat, switches = STYLES[style_of(tokenizer, settings)].is_chat, template_switches(tokenizer, settings)
+    is_chat = STYLES[style_of(tokenizer, settings)].is_chat
+    switches: dict[str, Any] = template_switches(tokenizer, settings)
     messages = prompt_messages(question, tokenizer, settings)
     text = messages[0]["content"]
     if is_chat:
+        if "strftime_now" in (template := _template(tokenizer)):
+            switches |= {"chat_template": TODAY + template}
         try:
             text = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **switches))
             if len(text) > LENGTH:

@@ -50,6 +50,7 @@ def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
     With `by_shape`, a model that cannot be loaded is planned from its shape, if that is known; the plan then gives the
     reason, and says that prompts are not checked.
     """
+    config = config.with_steps()
     if config.engine == "local":
         set_up_allocator(config.compute)
     loaded, held_out = load_sets(config)
@@ -92,9 +93,10 @@ def _plan(
     work = replace(work_of(config, len(questions)), prompt=longest)
     updates = stream.updates(config.steps, config.questions_per_update)
     epochs = config.steps / stream.steps_per_epoch
-    groups = config.steps * work.questions
-    if "reference_share" in config.rule().needs:  # the start model is asked everything once
-        groups += len(questions)
+    completions = config.steps * work.questions * config.completions
+    if config.draws_votes:
+        rounds = math.ceil(epochs) if config.label_votes == "round" else 1
+        completions += rounds * len(questions) * config.votes_per_question
     memory = memory_bytes(config, shape, work)
     amounts = ", ".join(f"{name} {amount / GIB:.2f}" for name, amount in memory.items() if amount)
     device = pick_device(config.compute.device)
@@ -111,7 +113,7 @@ def _plan(
         f"{config.trained} trained → {work.trained_rows} sequences → {counted(work.updates, 'update')} a step",
         f"{counted(config.steps, 'step')}, {counted(updates, 'update')}, {epochs:.1f} epochs of "
         f"{counted(len(questions), 'question')}; up to "
-        f"{groups * config.completions * config.sampling.max_tokens:,} tokens sampled",
+        f"{completions * config.sampling.max_tokens:,} tokens sampled",
         f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and activations on "
         "top",
         *checkpoints,
