@@ -172,10 +172,8 @@ class RunConfig(Settings):
         rule = self.rule()
         rule.check_plan(self.completions)
         if self.label_votes != "present" and rule.method.weighs_votes:
-            raise ConfigError(
-                f"label_votes: method {self.method!r} weighs each vote by what is known of its completion, so no "
-                "others can vote. Use label_votes: present, or another method."
-            )
+            reason = f"method {self.method!r} weighs each vote by its completion, so no others can vote"
+            raise ConfigError(f"label_votes: {reason}. Use label_votes: present, or another method.")
         return self
 
     def rule(self) -> CreditRule:

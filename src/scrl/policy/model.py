@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -50,15 +50,17 @@ class LanguageModel:
 
 
 @contextlib.contextmanager
-def in_eval_mode(model: Any) -> Iterator[None]:
-    """Without gradients, and with the model in eval mode for as long."""
-    was_training = model.training
-    model.eval()
+def in_eval_mode(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Without gradients, and without dropout in these modules, which is all that `eval` does, but takes longer for."""
+    training = [module for module in modules if module.training]
+    for module in training:
+        module.training = False
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(was_training)
+        for module in training:
+            module.training = True
 
 
 def plain_model(model: Any) -> Any:
@@ -260,9 +262,7 @@ def _merge(base: Any, adapter: Path) -> Any:
     try:
         from peft import PeftModel
     except ImportError as error:
-        raise ConfigError(
-            f"model: {adapter} is an adapter, which needs the package peft. Install it with: pip install 'scrl[train]'"
-        ) from error
+        raise ConfigError(f"model: {adapter} is an adapter and needs peft: pip install 'scrl[train]'") from error
     with loading(str(adapter)), quiet_progress(), warnings.catch_warnings():
         warnings.filterwarnings("error", "Found missing adapter keys")  # some W would be left without its ΔW
         try:
@@ -352,10 +352,7 @@ def make_savable(generation: Any) -> None:
 def check_savable(name: str, model: Any) -> None:
     """Refuse, before anything is trained, a model that transformers would refuse to save."""
     if model.can_generate() and (reason := _why_not_savable(model.generation_config)):
-        raise InputError(
-            f"model: {name}: its generation_config.json can be read, but not be saved with a "
-            f"checkpoint: {reason}. Correct that file."
-        )
+        raise InputError(f"model: {name}: its generation_config.json cannot be saved: {reason}. Correct that file.")
 
 
 def _why_not_savable(generation: Any) -> str | None:
@@ -390,7 +387,7 @@ def add_adapter(model: Any, lora: LoraSettings) -> Any:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
-        raise ConfigError("lora: needs the package peft. Install it with: pip install 'scrl[train]'") from error
+        raise ConfigError("lora: needs peft: pip install 'scrl[train]'") from error
     config = LoraConfig(r=lora.rank, lora_alpha=2 * lora.rank, target_modules="all-linear", task_type="CAUSAL_LM")
     return get_peft_model(model, config, autocast_adapter_dtype=False)  # the masters are the optimizer's
 
