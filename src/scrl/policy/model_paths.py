@@ -29,6 +29,10 @@ def model_folder(name: str) -> str:
     if name in PACKAGED:
         return str(files("scrl.data") / PACKAGED[name])
     path = Path(name).expanduser()
+    if path.is_dir():
+        for each in (*path.iterdir(), *path.glob("additional_chat_templates/*")):  # transformers opens what it finds
+            if not (each.is_file() or each.is_dir()):
+                raise InputError(f"model: {each} is neither a file nor a folder; is the download complete?")
     if adapter_folder(name) is not None:
         return _base_folder(path)
     if path.is_dir():
