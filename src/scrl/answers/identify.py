@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 from scrl.answers.balls import PI, Ball, Number, mp
-from scrl.answers.exact import HALF, Expr, add, multiply, number, symbol
+from scrl.answers.exact import HALF, Expr, number, symbol
 from scrl.answers.powers import power
 
 KEY_DIGITS = 100
@@ -20,7 +20,7 @@ def identify(value: Ball) -> Expr | None:
     """p/q, p/q · π, a + b √n, √a ± √b, and such a number plus i times another; None if it is none of them."""
     radius = value.spread + value.size * SETTLED
     real, imag = (_identify_real(part, radius) for part in (mp.re(value.middle), mp.im(value.middle)))
-    return None if real is None or imag is None else add(real, multiply(imag, symbol("i")))
+    return None if real is None or imag is None else real + imag * symbol("i")
 
 
 def _identify_real(x: Number, radius: float) -> Expr | None:
@@ -29,7 +29,7 @@ def _identify_real(x: Number, radius: float) -> Expr | None:
     for scale, unit in ((mp.mpf(1), number(1)), (PI.middle, symbol("pi"))):
         q = _near_fraction(x / scale, radius)
         if q is not None:
-            return multiply(number(q), unit)
+            return number(q) * unit
     for candidate in (*_quadratic_roots(x), *_biquadratic_roots(x)):
         if abs(_value(candidate) - x) <= radius + abs(x) * SETTLED:
             return candidate
@@ -59,7 +59,7 @@ def _quadratic_roots(x: Number) -> list[Expr]:
     c, b, a = relation
     p = -b / (2 * a)
     q = p * p - c / a
-    return [add(number(p), multiply(_root_of(q), number(sign))) for sign in (1, -1)] if q > 0 else []
+    return [number(p) + _root_of(q) * sign for sign in (1, -1)] if q > 0 else []
 
 
 def _biquadratic_roots(x: Number) -> list[Expr]:
@@ -74,8 +74,8 @@ def _biquadratic_roots(x: Number) -> list[Expr]:
     u, v = (-b / (2 * a) + m) / 2, (-b / (2 * a) - m) / 2
     if u < 0 or v < 0:
         return []
-    roots_u, roots_v = ([multiply(_root_of(q), number(sign)) for sign in (1, -1)] for q in (u, v))
-    return [add(root_u, root_v) for root_u in roots_u for root_v in roots_v]
+    root_u, root_v = map(_root_of, (u, v))
+    return [root_u * one + root_v * other for one in (1, -1) for other in (1, -1)]
 
 
 def _relation(powers: list[Number]) -> tuple[Fraction, ...] | None:

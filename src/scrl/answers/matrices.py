@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from operator import add, mul, neg
 
-from scrl.answers.exact import Expr, Incomputable, Unreadable, add, multiply, negate, number
+from scrl.answers.exact import Expr, Incomputable, Unreadable, number
 from scrl.answers.powers import cancel
 from scrl.answers.tokens import Tokens, depths, split
 
@@ -28,7 +29,7 @@ def evaluate_matrix(tokens: Tokens, value: Value) -> Matrix:
     if not terms[0]:
         terms, signs = terms[1:], signs[1:]
     products = (_product(term, value) for term in terms)
-    return reduce(_combine, (m if sign == "+" else _map(m, negate) for m, sign in zip(products, signs, strict=True)))
+    return reduce(_combine, (m if sign == "+" else _map(m, neg) for m, sign in zip(products, signs, strict=True)))
 
 
 def _product(term: Tokens, value: Value) -> Matrix:
@@ -42,7 +43,7 @@ def _product(term: Tokens, value: Value) -> Matrix:
             number_ = value(scalar)
             if any(name[0].isupper() for name in number_.symbols):
                 raise Incomputable("a matrix by name among matrices")
-            scale = multiply(scale, number_)
+            scale *= number_
         if start == len(rest):
             break
         closing = rest[start].text.replace("begin", "end")
@@ -54,20 +55,20 @@ def _product(term: Tokens, value: Value) -> Matrix:
         rest = rest[end + 1 :]
     if not matrices:
         raise Unreadable("a number among matrices")
-    return _map(reduce(_times, matrices), lambda cell: multiply(cell, scale))
+    return _map(reduce(_times, matrices), lambda cell: cell * scale)
 
 
 def _times(a: Matrix, b: Matrix) -> Matrix:
     """Σ a_ij b_jk."""
     if any(len(row) != len(b) for row in a) or len(a) * len(b) > MAX_CELLS:
         raise Incomputable("sizes that do not fit")
-    return [[reduce(add, map(multiply, row, column)) for column in zip(*b, strict=True)] for row in a]
+    return [[reduce(add, map(mul, row, column)) for column in zip(*b, strict=True)] for row in a]
 
 
 def _combine(a: Matrix, b: Matrix) -> Matrix:
     if [len(row) for row in a] != [len(row) for row in b]:
         raise Incomputable("sizes that do not fit")
-    return [[add(x, y) for x, y in zip(*rows, strict=True)] for rows in zip(a, b, strict=True)]
+    return [list(map(add, *rows)) for rows in zip(a, b, strict=True)]
 
 
 def _map(matrix: Matrix, function: Callable[[Expr], Expr]) -> Matrix:

@@ -84,7 +84,7 @@ class Relations(Values, ABC):
 
     def difference(self, left: Tokens, right: Tokens) -> Form:
         """left = right, as 0 = left - right with leading coefficient 1."""
-        zero = cancel(exact.add(self.value(left), exact.negate(self.value(right))))
+        zero = cancel(self.value(left) - self.value(right))
         if zero.rational is not None:
             raise Incomputable("not an equation in anything")
         try:
@@ -120,8 +120,7 @@ class Relations(Values, ABC):
         except Incomputable:
             raise
         except Unreadable:
-            scales = [exact.number(1 / abs(exact.leading(difference))) for difference, _ in constraints]  # keep signs
-            scaled = [(exact.multiply(e, scale), mark) for (e, mark), scale in zip(constraints, scales, strict=True)]
+            scaled = [(e * (1 / abs(exact.leading(e))), mark) for e, mark in constraints]  # which keeps signs
             return Form(", ".join(sorted(f"{expression_key(e)} {mark} 0" for e, mark in scaled)), "inequality")
         if not found:
             raise Incomputable("no number")
@@ -151,11 +150,8 @@ class Relations(Values, ABC):
         if len(sides) > 2 and text_of(sides[0]).removeprefix("+") == low:
             sides, marks = sides[1:], marks[1:]
         values = [self.value(side) for side in sides]
-        pairs = [
-            (a, b, mark) if mark[0] != ">" else (b, a, FLIPPED[mark])
-            for (a, b), mark in zip(itertools.pairwise(values), marks, strict=True)
-        ]
-        return [(cancel(exact.add(a, exact.negate(b))), mark) for a, b, mark in pairs]
+        pairs = zip(itertools.pairwise(values), marks, strict=True)
+        return [(cancel(b - a), FLIPPED[mark]) if mark[0] == ">" else (cancel(a - b), mark) for (a, b), mark in pairs]
 
     def inequalities(self, parts: list[Tokens], marks: list[str]) -> Form:
         """For one variable: `x > 1 and x < 5` is (1, 5); commas may also mean "or": x < -1, x > 1."""

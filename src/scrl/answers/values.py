@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scrl.answers import exact, grammar
+from scrl.answers import grammar
 from scrl.answers.balls import Unsettled
 from scrl.answers.exact import Expr, Incomputable
 from scrl.answers.fingerprint import expression_key, significant_text
@@ -60,7 +60,7 @@ class Values:
         if not expr.is_closed:
             expr = cancel(expr)
         if scale != 1:
-            expr = exact.multiply(expr, exact.number(scale))
+            expr *= scale
         has_infinity = any(token.text == r"\infty" for token in tokens)
         if has_infinity and not (allow_infinity and expr.text in ("oo", "-1*oo")):
             raise Incomputable("arithmetic with infinity")
