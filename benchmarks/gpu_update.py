@@ -44,10 +44,9 @@ from scrl.policy import fused_layers, packing
 from scrl.policy.batching import Batch, TrainingRow
 from scrl.policy.fused_layers import fuse_layers
 from scrl.policy.model import LanguageModel
-from scrl.policy.policy import Policy
+from scrl.policy.policy import Policy, Sums
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.policy.token_scores import token_scores
-from scrl.policy.update_report import Sums
 from scrl.records import Credit, Labels, Question, Sample, Sampled, Tally
 
 SHAPES: dict[str, dict[str, Any]] = {  # of Qwen2.5
@@ -280,7 +279,7 @@ def compare(options: argparse.Namespace) -> None:
             gc.collect()
             if run:
                 found[way].append(result)
-    weights = language_model.num_weights
+    weights = language_model.model.num_parameters()
     print(
         f"gradient of {options.rows} completions, {tokens:,} tokens, {options.shape} shape, {options.runs} runs, "
         f"{device_name(device)}; {weights / 1e9:.2f}e9 weights are {2 * weights / GB:.1f} GB, their gradients too"
@@ -311,7 +310,7 @@ def fit(options: argparse.Namespace) -> None:
     first, second = (measured(lambda: print(policy.update([sampled], [credit])), device) for _ in range(2))
     seconds, peak = second[0], max(first[1], second[1])
     moved = float((seen.detach() != before).float().mean())
-    weights = language_model.num_weights / 1e9
+    weights = language_model.model.num_parameters() / 1e9
     print(
         f"one step, {options.shape} shape, {weights:.2f}e9 weights, {options.rows} completions of {options.tokens} "
         f"tokens ({tokens:,}), averages in {options.state}, {policy.micro_batch} per pass, "

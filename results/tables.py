@@ -36,7 +36,7 @@ START = "start"
 WINDOW = 10
 """The number of steps that a figure is averaged over."""
 BOOTSTRAPS = 10_000
-EXPLORED, RATE, VOTES = "explore-0.5b", 3e-6, 8
+EXPLORED, COLD, RATE, VOTES = "explore-0.5b", "temperature-0.5b", 3e-6, 8
 """Runs that were made to choose what to confirm; the learning rate of most of them, and the completions measured."""
 
 
@@ -307,12 +307,44 @@ def exploration() -> str:
     return as_markdown(Table(("in %", "seed", *columns), tuple(sorted(rows, key=str)))).rstrip()
 
 
+def colder() -> str:
+    """The same for runs that sample at 0.6, as they are measured, or at 1, on questions never seen."""
+    rows: list[tuple[Cell, ...]] = []
+    for folder in (about.parent for about in RESULTS.glob(f"{COLD}/*/about.json")):
+        arm: tuple[Cell, ...] = ("the start model, 64 completions", None)
+        half: Cell = None
+        hot = _record(folder / "gsm8k-513-768-t1.json")["maj@16"]
+        if (folder / "config.yaml").is_file():
+            arm = _arm_and_seed(folder / "config.yaml")
+            lines = [line.fields for line in read_json_lines(folder / "evaluations.jsonl")]
+            _, middle, last = (line for line in lines if line["benchmark"] == "gsm8k-513-768")
+            half = f"{100 * middle['maj@16']:.1f}"
+        else:
+            last = _record(folder / "gsm8k-513-768.json")
+        figures = (last["maj@16"], hot, last["pass@1"], last["pass@16"], last["agreement"])
+        rows.append((*arm, half, *(f"{100 * figure:.1f}" for figure in figures), f"{last['length_mean']:.0f}"))
+    votes = ("maj@16, 32 steps", "maj@16, 64 steps", "maj@16 at T = 1")
+    columns = ("in %", "seed", *votes, "pass@1", "pass@16", "agree", "tokens")
+    return as_markdown(Table(columns, tuple(sorted(rows, key=str)))).rstrip()
+
+
+def _record(path: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return record
+
+
 def _arm_and_seed(config: Path) -> tuple[str, int]:
     settings = yaml.safe_load(config.read_text(encoding="utf-8"))
     credit = ", ".join(f"{name} {value}" for name, value in settings["credit"].items())
-    arm = f"{settings['method']}{credit and ', '}{credit}, votes {settings['label_votes']}, N {settings['completions']}"
-    rate = settings["optimizer"]["learning_rate"]
-    return arm + (f", rate {rate:g}" if rate != RATE else ""), settings["seed"]
+    votes = "start" if settings["label_votes"].endswith(".jsonl") else settings["label_votes"]
+    arm = f"{settings['method']}{credit and ', '}{credit}, votes {votes}, N {settings['completions']}"
+    usual = {
+        f"T {settings['sampling']['temperature']:g}": settings["sampling"]["temperature"] == 1,
+        f"KL {settings['loss']['kl_weight']:g}": settings["loss"]["kl_weight"] == 0,
+        f"{settings['questions_per_update']} question per update": settings["questions_per_update"] == 16,
+        f"rate {settings['optimizer']['learning_rate']:g}": settings["optimizer"]["learning_rate"] == RATE,
+    }
+    return ", ".join([arm, *(words for words, is_usual in usual.items() if not is_usual)]), settings["seed"]
 
 
 def with_tables(page: str) -> str:
@@ -327,7 +359,7 @@ def with_tables(page: str) -> str:
 
 
 _STUDY = {study.folder: study for study in STUDIES}
-OTHER_TABLES = {EXPLORED: exploration, "front": front}
+OTHER_TABLES = {EXPLORED: exploration, COLD: colder, "front": front}
 
 
 # The picture

@@ -8,8 +8,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from scrl.sampling.gpu.decode_state import PREFIX, PROMPT, SUFFIX, DecodeState, PageTables
-from scrl.sampling.gpu.decode_step import draw_tokens, rms_norm, turned_heads
+from scrl.sampling.gpu.decode_step import (
+    PREFIX,
+    PROMPT,
+    SUFFIX,
+    DecodeState,
+    PageTables,
+    draw_tokens,
+    rms_norm,
+    turned_heads,
+)
 from scrl.sampling.gpu.fused_weights import Layer, Shape
 
 __all__ = ["add_low_rank", "add_rms_norm", "attend", "draw_tokens", "logits", "silu_and_mul"]

@@ -153,6 +153,10 @@ def test_the_words_of_the_command_are_settings():
     words = ["--loss.clip-high", "0.3", "--drop-last", "--seed=1", "steps=2", "--limit", "-1", "--trust-remote-code"]
     found = ["loss.clip_high=0.3", "drop_last=true", "seed=1", "steps=2", "limit=-1", "trust_remote_code=true"]
     assert file_and_overrides(words) == (None, found)
+    words = ["run.yaml", "--questions", "a.txt", "b.md", "c.yaml"]
+    with pytest.raises(ConfigError, match=r"c\.yaml"):
+        file_and_overrides(words)
+    assert file_and_overrides(words[:-1])[1] == ["questions=a.txt,b.md"]
     config = read_config(None, [*SMALL, "loss.clip-high=0.3", "drop-last=true"])
     assert (config.loss.clip_high, config.drop_last) == (0.3, True)
 
@@ -207,7 +211,7 @@ def test_a_benchmark_brings_its_reader():
     ("methd=scrl", "--methd.*--method"), ("loss.clip_hih=0.3", "--loss.clip-hih.*--loss.clip-high"),
     ("lora.rnk=2", "--lora.rnk.*--lora.rank"), ("method=scl", "method.*'scrl'"), ("preset=oficial", "preset.*'official'"),
     ("loss_variant=dr-grp", "loss_variant.*'dr-grpo'"), ("credit.min_shar=1", "min_shar.*'min_share'"),
-    ("trained=9", "trained"), ("steps=0", "steps.* 0"), ("steps=many", "steps"),
+    ("trained=9", "trained"), ("steps=-1", "steps.* -1"), ("steps=many", "steps"),
     ("steps=true", "steps.*True"), ("optimizer.learning_rate=true", "optimizer.learning_rate.*True"),
     ("credit.min_share=true", "min_share"), ("sampling.temperature=.nan", "sampling.temperature"), ("reader=bxed", "reader"),
 ])  # fmt: skip
@@ -352,6 +356,7 @@ def test_of_a_dotted_word_the_end_is_enough():
         ("rnk", "--lora.rank"),
         ("evaluation.evry", "--evaluation.every"),
         ("zzz", "--list-settings"),
+        ("evaluation.is_off", "--list-settings"),  # not another setting of that group
     ],
 )
 def test_the_nearest_name(name, nearest):

@@ -19,6 +19,7 @@ from scrl.credit.method import CreditSettings, Labels, Method, Shaped, SplitAdva
 from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
 from scrl.errors import ConfigError, InputError
+from scrl.records import Completion, Group
 from scrl.training.state import State, check_unchanged
 from scrl.user_code import import_user_module, source_digest
 
@@ -208,3 +209,11 @@ def test_a_plan_with_another_number_of_leaves_than_completions_is_refused(monkey
         build_config(given)
     monkeypatch.setitem(scrl.METHODS, "mine", plain(plan=lambda number, settings: Tree(number // 2, 1, 1)))
     assert build_config(given).completions == 8
+
+
+def test_texts_are_needed_where_a_method_says_so_and_an_empty_one_is_a_text():
+    rule = credit_rule(dataclasses.replace(find_method("ttrl"), name="reads", needs=needing("text")))
+    with pytest.raises(InputError, match=r"'q'.*'reads'.*completion 1"):
+        rule.credit(Group((Completion("x", answer="1"), Completion(answer="1")), question_id="q"))
+    assert rule.credit(Group((Completion("x", answer="1"), Completion(answer=None)))).rewards.tolist() == [1, 0]
+    assert rule.credit(Group.from_texts(["\\boxed{1}", ""])).rewards.tolist() == [1, 0]

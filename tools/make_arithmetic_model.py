@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from scrl.data.arithmetic import LEVELS, Problem, compute, draw_problem
+from scrl.data.arithmetic import LEVELS, Expression, compute, draw_problem
 from scrl.seeds import generator_for
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unknown>"
@@ -92,9 +92,9 @@ def slip(left: int, sign: str, right: int, rng: np.random.Generator, edition: Ed
     return result
 
 
-def write_out(problem: Problem, rng: np.random.Generator, edition: Edition) -> str:
+def write_out(problem: Expression, rng: np.random.Generator, edition: Edition) -> str:
     """The steps and a boxed answer, slips included; or the first steps and a favourite number."""
-    result, steps = problem.expression.solve(partial(slip, rng=rng, edition=edition))
+    result, steps = problem.solve(partial(slip, rng=rng, edition=edition))
     for written in range(1, len(steps)):
         is_large = int(steps[written - 1].split("=")[1]) >= 100
         chance = edition.gives_up[is_large]

@@ -5,6 +5,7 @@ config = read_config(Path("run.yaml"), ["optimizer.learning_rate=1e-6", "credit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -97,7 +98,8 @@ class RunConfig(Settings):
         "refused where hardly any has an answer; 0: train unseen.",
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random numbers.")
-    steps: int = Field(100, ge=1, description="Training steps.")
+    steps: int = Field(0, ge=0, description="Training steps; 0: as many as `passes` over the questions take.")
+    passes: int = Field(4, ge=1, description="Passes over the questions, where `steps` is 0.")
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
     questions_per_update: int = Field(1, ge=1, description="Questions whose completions share an optimizer step.")
     completions: int = Field(32, ge=2, description="N: completions sampled per question; all of them vote.")
@@ -170,10 +172,8 @@ class RunConfig(Settings):
         rule = self.rule()
         rule.check_plan(self.completions)
         if self.label_votes != "present" and rule.method.weighs_votes:
-            raise ConfigError(
-                f"label_votes: method {self.method!r} weighs each vote by what is known of its completion, so no "
-                "others can vote. Use label_votes: present, or another method."
-            )
+            reason = f"method {self.method!r} weighs each vote by its completion, so no others can vote"
+            raise ConfigError(f"label_votes: {reason}. Use label_votes: present, or another method.")
         return self
 
     def rule(self) -> CreditRule:
@@ -209,6 +209,13 @@ class RunConfig(Settings):
         """How evaluations draw tokens: as training does, except for what `evaluation` sets."""
         changes = {"temperature": self.evaluation.temperature, "top_p": self.evaluation.top_p}
         return self.sampling.model_copy(update={name: value for name, value in changes.items() if value is not None})
+
+    def with_steps(self) -> RunConfig:
+        """The same, with the steps that `passes` over the questions take, where none are given."""
+        if self.steps:
+            return self
+        steps_per_pass = math.ceil(len(self.load_questions().questions) / self.questions_per_step)
+        return self.model_copy(update={"steps": self.passes * steps_per_pass})
 
     def load_questions(self) -> LoadedQuestions:
         return self._load(self.questions, self.limit)

@@ -189,11 +189,11 @@ def nearest(name: str, known: Collection[str], short: Mapping[str, str]) -> list
     end = name.rpartition(".")[2]
     if end in ends and len(ends[end]) <= 3:
         return ends[end]
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
-    if close:
+    alike = [each for each in known if difflib.get_close_matches(end, [each.rpartition(".")[2]], cutoff=0.5)]
+    if close := difflib.get_close_matches(name, alike, n=1, cutoff=0.7):  # not by their groups alone
         return close
-    alike = difflib.get_close_matches(end, list(ends), n=1, cutoff=0.7)
-    return ends[alike[0]][:3] if alike else []
+    near = difflib.get_close_matches(end, list(ends), n=1, cutoff=0.7)
+    return ends[near[0]][:3] if near else []
 
 
 def _value_of(tree: Any, name: str) -> Any:

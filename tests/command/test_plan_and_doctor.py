@@ -13,12 +13,12 @@ from scrl.planning.plan import make_plan, warnings
 from scrl.policy.model_paths import model_folder
 
 BASE = {
-    "model": "embedded", "questions": "arithmetic:easy", "prompt": {"instruction": ""}, "sampling": {"max_tokens": 64},
+    "model": "embedded", "questions": "arithmetic:easy", "prompt": {"instruction": ""}, "sampling": {"max_tokens": 64}, "steps": 100,
 }  # fmt: skip
 
 
 def config(**changes):
-    return build_config(BASE | changes)
+    return build_config({name: value for name, value in (BASE | changes).items() if value is not None})
 
 
 # Plan
@@ -40,6 +40,19 @@ def test_the_plan_counts_what_a_run_will_do_and_writes_nothing(tmp_path, call):
     assert re.fullmatch(r"first prompt: 'Compute \S+\.\\n'", lines[-1])
     assert call("train", *words, "--dry-run")[:2] == (0, plan.replace(first, "for this machine: CPU, float32"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_steps_a_run_takes_passes_over_its_questions():
+    plan = make_plan(config(limit=10, questions_per_step=4, passes=2, steps=None, completions=8, trained=4))
+    # 10 questions are 3 steps of 4, 4 and 2
+    assert any(line.startswith("6 steps, 20 updates, 2.0 epochs of 10 questions") for line in plan.lines)
+
+
+def test_votes_that_decide_are_counted():
+    options = {"limit": 8, "questions_per_step": 4, "steps": 4, "completions": 8, "trained": 4, "label_completions": 16}
+    for votes, drawn in (("present", 0), ("start", 8 * 16), ("round", 2 * 8 * 16)):
+        plan = make_plan(config(method="contrast-label", label_votes=votes, **options))
+        assert any(line.endswith(f"up to {(4 * 4 * 8 + drawn) * 64:,} tokens sampled") for line in plan.lines)
 
 
 def test_memory_is_counted_by_its_large_parts():
@@ -149,7 +162,7 @@ def test_a_folder_with_a_config_alone_is_planned_as_the_model_would_be(tmp_path)
     plan = make_plan(shape_only, by_shape=True)
     assert make_plan(config(limit=4), by_shape=True) == whole
     assert plan.first_prompt is None
-    assert (plan.num_weights, plan.updates, plan.epochs) == (whole.num_weights, whole.updates, whole.epochs)
+    assert next(line for line in whole.lines if "epochs" in line) in plan.lines
     assert any(line.endswith("taken to have 50 tokens") for line in plan.lines)
     parts = plan.memory_bytes | {"sampler's cache": 0}
     assert parts == whole.memory_bytes | {"sampler's cache": 0}

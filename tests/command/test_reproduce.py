@@ -129,8 +129,8 @@ def test_without_run_nothing_is_written(call, tmp_path):
     ("words", "reason"),
     [
         (("table-mian",), "'table-main'"),
-        ((SCRL, "--scale", "dmeo"), "'demo'"),
-        ((SCRL, "--scale", "demo", "--controls", "oracel"), "'oracle'"),
+        ((SCRL, "--scale", "dmeo"), "demo"),
+        ((SCRL, "--scale", "demo", "--controls", "oracel"), "oracle"),
         ((SCRL, "--scale", "demo", "--steps", "0"), "steps"),
         ((SCRL, "--scale", "demo", "--seeds", "-1"), "seed"),
         ((SCRL, "--scale", "demo", "--lr=1"), "--lr"),

@@ -61,8 +61,6 @@ def test_credibility_cancels_under_normalisation_without_the_path_reward():
 
 def test_what_a_missing_answer_earns():
     assert credit_of().rewards[4] == 0
-    assert credit_of(missing_path="own").rewards[4] == 1.0
-    assert credit_of(missing_path="own", path_weight=0.5).rewards[4] == 0.5
     assert credit_of([(None, 0.1, 0.4), (None, 0.3, 0.2)]).rewards.tolist() == [0, 0]
     assert credit_of([(None, 0.1, 0.4)]).labels.positive is None
 

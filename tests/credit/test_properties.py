@@ -16,10 +16,10 @@ RULES = {name: credit_rule(name) for name in METHODS}
 OFFICIAL = {name: credit_rule(name, preset="official") for name in METHODS}
 
 
-PER_COMPLETION = {"random", "compass", "rent", "evol-rl"}
+PER_COMPLETION = {"random", "compass"}
 """Methods that reward a completion for other things than its answer."""
-UNCENTRED = {"ddrl", "restrain"}
-"""Advantages that are not centred: DDRL's are +1 and −1 whatever the shares, RESTRAIN's all −δ where nobody agrees."""
+UNCENTRED = {"restrain"}
+"""Advantages that are not centred: all −δ where nobody agrees."""
 
 
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random"}))  # a coin knows nothing but the place

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scrl.data.arithmetic import LEVELS, Expression, Level, Problem, arithmetic_questions, draw_problem
+from scrl.data.arithmetic import LEVELS, Expression, Level, arithmetic_questions, draw_problem
 from scrl.errors import ConfigError
 
 STREAMS = ("pretraining", "train", "held-out")
@@ -48,9 +48,9 @@ def test_the_steps_lead_from_the_question_to_the_answer_within_the_level(name, s
     level = LEVELS[name]
     problem = draw_problem(level, np.random.default_rng(seed))
     value, numbers, operations = evaluate(problem.question)
-    result, texts = problem.expression.solve()
+    result, texts = problem.solve()
     steps = [read_step(step) for step in texts]
-    assert value == result == problem.answer == steps[-1][-1]
+    assert value == result == problem.value == steps[-1][-1]
     assert [step[:3] for step in steps] == operations  # in the order of evaluation: operands are known when needed
     assert len(steps) == level.operations
     for left, sign, right, value in steps:
@@ -58,7 +58,6 @@ def test_the_steps_lead_from_the_question_to_the_answer_within_the_level(name, s
         assert 0 <= value <= level.largest_result
         assert sign != "*" or min(left, right) <= level.largest_factor
     assert all(2 <= number <= level.largest for number in numbers)
-    assert problem.solution() == "\n".join([*texts, f"\\boxed{{{problem.answer}}}"])
 
 
 @settings(max_examples=40)
@@ -66,8 +65,8 @@ def test_the_steps_lead_from_the_question_to_the_answer_within_the_level(name, s
 def test_any_level_keeps_its_limits(operations, largest, largest_factor, largest_result, seed):
     level = Level(operations, max(largest, 9), largest_factor, max(largest_result, largest))
     problem = draw_problem(level, np.random.default_rng(seed))
-    assert evaluate(problem.question)[0] == problem.answer
-    steps = problem.expression.solve()[1]
+    assert evaluate(problem.question)[0] == problem.value
+    steps = problem.solve()[1]
     assert len(steps) == operations
     assert all(0 <= read_step(step)[-1] <= level.largest_result for step in steps)
 
@@ -76,11 +75,11 @@ def test_a_slip_is_carried_on_to_the_answer():
     """(47+38)*6-129 with the carry of 47+38 forgotten: 75, 450, 321."""
     sum_ = Expression("47+38", 85, 1, Expression("47", 47), "+", Expression("38", 38))
     product = Expression("(47+38)*6", 510, 2, sum_, "*", Expression("6", 6))
-    problem = Problem(Expression("(47+38)*6-129", 381, 1, product, "-", Expression("129", 129)))
+    problem = Expression("(47+38)*6-129", 381, 1, product, "-", Expression("129", 129))
     forgetful = {(47, "+", 38): 75}
-    slipped = problem.solution(lambda a, sign, b: forgetful.get((a, sign, b), SIGNS[sign](a, b)))
-    assert slipped == "47+38=75\n75*6=450\n450-129=321\n\\boxed{321}"
-    assert problem.solution() == "47+38=85\n85*6=510\n510-129=381\n\\boxed{381}"
+    slipped = problem.solve(lambda a, sign, b: forgetful.get((a, sign, b), SIGNS[sign](a, b)))
+    assert slipped == (321, ("47+38=75", "75*6=450", "450-129=321"))
+    assert problem.solve() == (381, ("47+38=85", "85*6=510", "510-129=381"))
 
 
 # Streams
@@ -101,7 +100,7 @@ def test_streams_never_share_a_question_whatever_the_seeds(level):
 def test_a_question_belongs_to_one_stream_however_it_was_drawn(level, seed):
     problem = draw_problem(LEVELS[level], np.random.default_rng(seed))
     assert problem.stream in STREAMS
-    assert problem.stream == Problem(Expression(problem.expression.text, -1)).stream  # the question alone decides
+    assert problem.stream == Expression(problem.text, -1).stream  # the question alone decides
 
 
 def test_the_seed_and_nothing_else_chooses_the_questions():

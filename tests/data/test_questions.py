@@ -25,7 +25,7 @@ def notes_of(path, **options):
         ("1. What is 1 + 1?\n2. What is 2 + 2?\n", "numbers or bullets"),
         ("- What is 1 + 1?\n* What is 2 + 2?\n", "numbers or bullets"),
         ("Q1: What is 1 + 1?\nQ2: What is 2 + 2?\n", "numbers or bullets"),
-        ("# Sums\n\nWhat is 1 + 1?\nWhat is 2 + 2?\n", "1 headings"),
+        ("# Sums\n\nWhat is 1 + 1?\nWhat is 2 + 2?\n", "Headings"),
     ],
 )
 def test_lists_lose_their_marks_and_headings_are_no_questions(tmp_path, text, said):

@@ -42,6 +42,20 @@ def test_any_other_name_is_a_file(tmp_path):
         load_source(str(tmp_path / "nowhere.txt"), seed=0)
 
 
+def test_several_files_are_one_set_of_questions(tmp_path):
+    one, two, both = tmp_path / "one.txt", tmp_path / "two.csv", tmp_path / "one.txt,two.csv"
+    one.write_text("1 + 1?\n2 + 2?\n")
+    two.write_text("question,gold\n3 + 3?,6\n")
+    loaded = load_source(f"{one},{two}", seed=0)
+    assert [question.id for question in loaded.questions] == ["one-0", "one-1", "two-0"]
+    assert all(note.startswith((f"{one}: ", f"{two}: ")) for note in loaded.notes)
+    assert len(load_source(f"{one},{two}", seed=0, limit=1).questions) == 1
+    with pytest.raises(DataError, match="'one-0'"):
+        load_source(f"{one},{one}", seed=0)
+    both.write_text("question\n1 + 1?\n")  # the name of one file
+    assert len(load_source(str(both), seed=0).questions) == 1
+
+
 # Benchmarks
 
 

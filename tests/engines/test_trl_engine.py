@@ -16,9 +16,8 @@ from scrl.data.prompts import PromptSettings, prompt_tokens
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.files.run_state import ENGINE_STATE, guard_stop_of
 from scrl.policy.model import load_model
-from scrl.policy.policy import Policy
+from scrl.policy.policy import Policy, total
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, OptimizerSettings
-from scrl.policy.update_report import total
 from scrl.records import Sampled
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt

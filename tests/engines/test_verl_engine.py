@@ -96,7 +96,7 @@ def local_credit(folder, config, entropies, texts=TEXTS, *, step=1, last_votes=N
 
 METHODS = [
     {"method": "scrl"}, {"method": "scrl", "preset": "official", "loss": {"mean": "token", "kl_weight": 0.0}},
-    {"method": "ttrl"}, {"method": "scrl", "loss_variant": "dr-grpo"}, {"method": "ddrl"},
+    {"method": "ttrl"}, {"method": "scrl", "loss_variant": "dr-grpo"}, {"method": "scrl-without-shaping"},
     {"method": "contrast"},
 ]  # fmt: skip
 

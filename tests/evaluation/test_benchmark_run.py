@@ -17,7 +17,7 @@ from scrl.files.whole_files import write_whole
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 STREAM = "arithmetic:easy:train:5"
 FILES = (
-    "started_with.json", "evaluations.jsonl", "results.json", "evaluation.yaml",
+    "started_with.json", "evaluations.jsonl", "evaluation.yaml",
     "rollouts/arithmetic-easy-train-5.jsonl",
 )  # fmt: skip
 
@@ -245,7 +245,6 @@ def test_several_benchmarks_and_results_of_those_with_gold_alone(tmp_path):
     assert [record["questions"] for record in listener.records] == [2, 1]
     assert ("pass@1" in first, "pass@1" in second) == (False, True)
     assert {path.name for path in (out / "rollouts").iterdir()} == {"mine.jsonl", "arithmetic-easy-train-1.jsonl"}
-    assert json.loads((out / "results.json").read_text())["results"].keys() == {"arithmetic:easy:train:1"}
 
 
 def test_a_question_that_the_model_cannot_read_is_refused_before_anything_is_sampled(tmp_path, no_sampling):
@@ -273,7 +272,6 @@ def test_deleting_gold_changes_no_figure_that_needs_none(tmp_path):
     assert "pass@1" in with_gold
     assert not [key for key in without if "@" in key or key in ("gold_questions", "entropy_correct", "by_level")]
     assert {"answered", "truncated", "entropy_mean", "agreement"} <= without.keys()
-    assert not (tmp_path / "out-without" / "results.json").exists()
 
 
 @pytest.mark.parametrize(

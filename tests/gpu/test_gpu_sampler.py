@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from scrl.sampling.gpu import decode_step, graph_engine, scheduler
-from scrl.sampling.gpu.decode_state import ALIVE, COMPLETION, FIELDS, LIMIT, Completions, DecodeState
+from scrl.sampling.gpu.decode_step import ALIVE, COMPLETION, FIELDS, LIMIT, Completions, DecodeState
 from scrl.sampling.gpu.scheduler import min_pages
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt

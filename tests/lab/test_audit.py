@@ -9,6 +9,7 @@ from line_files import read_lines, write_lines
 from processes import scrl
 
 from scrl import audit
+from scrl.credit.method import needing
 from scrl.credit.methods.ttrl import TTRL
 from scrl.credit.rule import credit_rule
 from scrl.data.completion_files import open_completions
@@ -64,7 +65,7 @@ def test_figures_by_hand(tmp_path):
     assert gold["entropy_auroc"]["mean"] == 1.0  # a: 0.4 > 0.1; b: 0.3 > 0.1
 
 
-def test_methods_agree_with_scrl_label_and_windows_with_files_of_their_own(tmp_path):
+def test_methods_agree_with_scrl_label(tmp_path):
     path = stock_file(tmp_path / "r.jsonl", gold=True, steps=8)
     found = audited(path, "ttrl", "scrl", "contrast", "oracle")
     for name, figures in found["methods"].items():
@@ -72,8 +73,6 @@ def test_methods_agree_with_scrl_label_and_windows_with_files_of_their_own(tmp_p
         assert figures["coverage"] == summary["positive_questions"] / summary["questions"]
         for key in ("stock_label_share", "push_stock", "push_right", "push_stock_wrong", "positive_accuracy"):
             assert figures[key] == summary.get(key), (name, key)
-    windows = [(w["first_step"], w["last_step"], w["groups"]) for w in found["windows"]]
-    assert windows == [(0, 1, 48), (2, 3, 48), (4, 5, 48), (6, 7, 48)]
 
 
 @pytest.mark.parametrize("gold", [True, False])
@@ -153,8 +152,9 @@ def test_methods_that_the_file_cannot_serve_are_refused_by_name(tmp_path):
     assert found["refused"]["scrl"] == "an entropy for every completion"
     assert set(found["refused"]) == {"scrl", "restrain", "compass", "oracle"}
     assert found["votes"]["entropy"] is None
-    found = audit(tmp_path / "r.jsonl", ["ttrl", "evol-rl"])  # of which one would read texts
-    assert (list(found["methods"]), found["refused"]) == (["ttrl"], {"evol-rl": "the text of every completion"})
+    reads = dataclasses.replace(TTRL, name="reads", needs=needing("text"))
+    found = audit(tmp_path / "r.jsonl", ["ttrl", reads])
+    assert (list(found["methods"]), found["refused"]) == (["ttrl"], {"reads": "the text of every completion"})
 
 
 def test_methods_may_be_given_as_they_are(tmp_path):

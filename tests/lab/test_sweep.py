@@ -95,19 +95,26 @@ def test_a_method_made_from_scrl_is_swept_with_its_own_parts(tmp_path, parts):
     assert swept[1]["push_stock"] != row["push_stock"]  # so the parts matter here
 
 
-def test_a_method_that_looks_at_texts_is_swept_where_the_file_has_them(tmp_path, capsys):
+def test_a_method_that_looks_at_texts_is_swept_where_the_file_has_them(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wordy.py").write_text(
+        "from scrl.credit.method import *\n"
+        "def reward(evidence, labels, settings):\n"
+        "    return Shaped([float(len(completion.text)) for completion in evidence.group.completions])\n"
+        "WORDY = Method('wordy', 'length', 'R = |text|', 'mine', CreditSettings, no_labels, reward, needing('text'))\n"
+    )
     rows = [{"question_id": q, "completion": f"{n} so \\boxed{{{n % 3}}}"} for q in "ab" for n in range(8)]
     texts = write_lines(tmp_path / "texts.jsonl", rows)
-    (row,) = package.sweep(texts, "evol-rl")
-    summary = package.label(texts, "evol-rl")
+    (row,) = package.sweep(texts, "wordy:WORDY")
+    summary = package.label(texts, "wordy:WORDY") | {"method": "wordy:WORDY"}
     assert {key: row[key] for key in row if key in summary} == {key: summary[key] for key in row if key in summary}
-    assert main(["sweep", str(texts), "--method", "ttrl", "--method", "evol-rl"]) == 0
+    assert main(["sweep", str(texts), "--method", "ttrl", "--method", "wordy:WORDY"]) == 0
     assert "2 settings on 2 groups." in capsys.readouterr().out
     answers = write_lines(tmp_path / "answers.jsonl", [{"question_id": q, "answer": "1"} for q in "aabb"])
     with pytest.raises(InputError, match=r"answers\.jsonl"):
-        package.sweep(answers, "evol-rl")
-    assert main(["sweep", str(answers), "--method", "ttrl", "--method", "evol-rl"]) == 0
-    assert "evol-rl was left out: it needs the text of every completion." in capsys.readouterr().out
+        package.sweep(answers, "wordy:WORDY")
+    assert main(["sweep", str(answers), "--method", "ttrl", "--method", "wordy:WORDY"]) == 0
+    assert "wordy:WORDY was left out: it needs the text of every completion." in capsys.readouterr().out
 
 
 def test_without_gold_the_figures_of_gold_are_none(tmp_path):

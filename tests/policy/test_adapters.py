@@ -56,7 +56,7 @@ def test_an_adapter_is_loaded_merged_into_its_model(adapter):
     assert not torch.allclose(logits(loaded), logits(load_model("embedded", CPU)))
     assert not loaded.has_adapter
     assert all(weight.requires_grad for weight in loaded.model.parameters())
-    assert loaded.num_weights == load_model("embedded", CPU).num_weights
+    assert loaded.model.num_parameters() == load_model("embedded", CPU).model.num_parameters()
     assert model_folder(str(folder)) == model_folder("embedded")  # where its shape is, and so how much room it needs
     half = load_model(str(folder), ComputeSettings(device="cpu", dtype="bfloat16"))
     assert {weight.dtype for weight in half.model.parameters()} == {torch.bfloat16}

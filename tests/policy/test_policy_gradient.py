@@ -23,8 +23,8 @@ from updates import (
 )
 
 from scrl.policy.batching import TrainingRow
+from scrl.policy.policy import total
 from scrl.policy.settings import LossSettings
-from scrl.policy.update_report import total
 from scrl.records import Question, Sample, Sampled
 
 VARIANTS = VARIANTS | {"tight": {"clip_low": 0.01, "clip_high": 0.01}}
@@ -82,7 +82,7 @@ def test_an_adapter_gets_the_plain_gradient_and_nothing_else_gets_one():
     wanted, _ = plain_gradient(language_model, sampled, credit_of(), LossSettings(), max_tokens=24)
     assert_close(found, wanted, 1e-5)
     weights = list(language_model.model.parameters())
-    assert len(found) == sum(w.numel() for w in weights if w.requires_grad) < language_model.num_weights
+    assert len(found) == sum(w.numel() for w in weights if w.requires_grad) < language_model.model.num_parameters()
     assert all(w.grad is None for w in weights if not w.requires_grad)
 
 

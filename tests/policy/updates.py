@@ -10,9 +10,8 @@ from transformers import CohereConfig, CohereForCausalLM, GPT2Config, GPT2LMHead
 from scrl.policy import packing
 from scrl.policy.losses import token_weights
 from scrl.policy.model import LanguageModel, load_model, load_tokenizer
-from scrl.policy.policy import Policy
+from scrl.policy.policy import Policy, total
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, LoraSettings, LossSettings, OptimizerSettings
-from scrl.policy.update_report import total
 from scrl.records import Credit, Labels, Question, Sampled, Tally
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt

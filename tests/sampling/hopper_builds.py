@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from scrl.policy import adam_kernel
-from scrl.sampling.gpu import attention_kernels, decode_state, draw_kernels, kernels
+from scrl.sampling.gpu import attention_kernels, decode_step, draw_kernels, kernels
 
 REALS = {"eps", "scale"}
 FLOATS = {
@@ -28,7 +28,7 @@ COUNTS = {
 ALIGNED = {"vocabulary", "n"}
 """Multiples of 16 in every model."""
 FIELDS = ("TOKEN", "LENGTH", "SUFFIX", "ALIVE", "LIMIT", "COMPLETION", "PROMPT", "PREFIX")
-ROWS = {f"{name}_ROW": getattr(decode_state, name) for name in FIELDS}
+ROWS = {f"{name}_ROW": getattr(decode_step, name) for name in FIELDS}
 
 
 def kind_of(name, real):

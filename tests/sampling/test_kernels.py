@@ -20,7 +20,7 @@ pytest.importorskip("triton")
 import reference_ops
 
 from scrl.sampling.gpu import attention_kernels, kernels
-from scrl.sampling.gpu.decode_state import (
+from scrl.sampling.gpu.decode_step import (
     ALIVE,
     COMPLETION,
     FIELDS,

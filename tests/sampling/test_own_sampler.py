@@ -1,7 +1,5 @@
 """A user's own sampler, `compute.sampler: module:NAME`: a run draws from it, and bad paths are refused."""
 
-import ast
-import subprocess
 import sys
 
 import pytest
@@ -32,7 +30,6 @@ opened = []
 
 class Plain(Detokenizer):
     note = "sampling by Plain"
-    shares_weights = True
 
     def __init__(self, model, tokenizer, *, max_rows, record, on_note):
         super().__init__(tokenizer)
@@ -121,10 +118,3 @@ def test_a_path_that_leads_to_no_sampler_is_refused_before_a_model_is_loaded(pat
     with pytest.raises(ConfigError, match=rf"compute\.sampler.*{words}"):
         train(read_config(None, [*SMALL, f"compute.sampler={path}"]), folder / "run", Listener())
     assert not (folder / "run").exists()
-
-
-def test_a_sampler_is_imported_when_it_is_opened_and_not_before():
-    code = "import sys, scrl.sampling.choice; print([m for m in sys.modules if m.startswith('scrl.sampling.')])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names = [f"scrl.sampling.{name}" for name in ("choice", "sampler", "settings", "stop_texts")]
-    assert sorted(ast.literal_eval(done.stdout)) == names

@@ -162,7 +162,7 @@ def test_a_checkpoint_that_was_not_evaluated_says_whose_numbers_and_answers_ther
     card = (tmp_path / "best" / "README.md").read_text(encoding="utf-8")
     assert re.search(r"^\| questions +\| number +\| +start model \| +step 2 \|$", card, re.MULTILINE)
     lines = read_lines(run["full"] / "evaluations.jsonl")
-    row = re.search(r"^\| stream +\| agreement +\| +([\d.]+) \| +([\d.]+) \|$", card, re.MULTILINE)
+    row = re.search(r"^\| questions trained on +\| agreement +\| +([\d.]+) \| +([\d.]+) \|$", card, re.MULTILINE)
     assert row.groups() == tuple(f"{100 * line['agreement']:.1f}" for line in (lines[0], lines[-1]))
 
 

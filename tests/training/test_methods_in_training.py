@@ -1,4 +1,4 @@
-"""Rivals, relatives, control arms and contrast in runs of a step or two, and shaping of long completions."""
+"""Rivals, control arms and contrast in runs of a step or two, and shaping of long completions."""
 
 import collections
 
@@ -20,18 +20,16 @@ TINY = (
     "questions=arithmetic:easy:train:4", "steps=1", "probe=0", "completions=8", "trained=4", "sampling.max_tokens=40",
     "evaluation.completions=0", "checkpoint_every=9",
 )  # fmt: skip
-EVOL_RL = ("loss.entropy_bonus=0.003", "loss.clip_high=0.28")  # as its authors run it
-METHODS = dict.fromkeys(("ttrl", "rent", "empo", "ddrl", "dare", "compass", "restrain"), ())
-METHODS |= {"evol-rl": EVOL_RL}
+METHODS = ("ttrl", "compass", "restrain")
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """A run of each method."""
     with no_reports():
-        found = {name: tmp_path_factory.mktemp("relatives") / name for name in METHODS}
+        found = {name: tmp_path_factory.mktemp("rivals") / name for name in METHODS}
         for name, folder in found.items():
-            do(folder, f"method={name}", *TINY, *METHODS[name])
+            do(folder, f"method={name}", *TINY)
     return found
 
 
@@ -49,9 +47,6 @@ def test_every_method_trains(folders, method):
 
 
 def test_rewards_are_what_the_methods_say(folders):
-    assert all(line["reward"] == -line["entropy"] for line in rollouts(folders["rent"]))
-    assert {line["advantage"] for line in rollouts(folders["ddrl"])} <= {1.0, -1.0, None}
-    assert all(0 <= line["reward"] <= 1 for line in rollouts(folders["empo"]))
     for line in rollouts(folders["compass"]):
         assert 0 <= line["margin_std"] <= 0.5
         assert 0 <= line["decisiveness"] <= 1

@@ -7,7 +7,7 @@ from scrl.credit.group_metrics import same_answer_share
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import CreditedGroup, credit_rule
 from scrl.metrics import STEP_METRICS
-from scrl.policy.update_report import UpdateReport
+from scrl.policy.policy import UpdateReport
 from scrl.records import Question, Sample, Sampled
 from scrl.training.base_run import describe
 from scrl.training.loop import step_metrics
@@ -61,7 +61,7 @@ def test_a_question_without_signal_and_one_with_entropy_alone():
     assert found["entropy_only_share"] == 0.5  # a tie has no label, and its rewards are the entropy term
     words = "2 of 3 questions had a label, 1 unanimous, 1 abstained; 1 without signal"
     assert describe([SURE, tie, A], METHODS["scrl"]) == words
-    assert describe([SURE, tie, A], METHODS["rent"]) == "3 questions, 1 unanimous; 1 without signal"
+    assert describe([SURE, tie, A], METHODS["contrast"]) == "3 questions, 1 unanimous; 1 without signal"
 
 
 def test_answers_that_were_ruled_out_are_counted_a_question():

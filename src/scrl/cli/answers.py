@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
@@ -32,13 +30,12 @@ from scrl.evaluation.answer_sheet import (
 )
 from scrl.evaluation.trust import Choice
 from scrl.files.folders import new_run_folder
-from scrl.files.printable import csv_cell
 from scrl.files.whole_files import write_whole
 from scrl.reporting.evaluations import Evaluation, Place, read_place
-from scrl.reporting.tables import Table, as_terminal
+from scrl.reporting.tables import Table, as_csv, as_terminal
 from scrl.setting_names import as_option, first_leaf
 
-SHOWN = 5
+SHOWN, QUESTION_WIDTH = 5, 36
 
 
 def answers(
@@ -112,14 +109,11 @@ def answers(
         (checks, unread), digits = read_checks(check, rows), digits_of(after)
         if unread:
             total = len(checks) + unread
-            say(
-                console,
-                f"{unread} of {total} checks hold no answer to compare with and are left out, not counted as wrong",
-            )
+            say(console, f"checks without a readable answer, left out and not counted as wrong: {unread} of {total}")
         rows, choice = with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
     files = write_answers(rows, folder)
     is_ruined = source.standing is not None and source.standing.is_ruined_at(after["step"])
-    for table in tables(rows, console.width, is_ruined=is_ruined):
+    for table in tables(rows, is_ruined=is_ruined):
         console.print(table)
     say(console, *notes(source, after["step"]))
     if choice is not None and max_error is not None:
@@ -191,11 +185,8 @@ def write_checks(drawn: Sequence[AnswerRow], folder: Path) -> Path:
     path = folder / "checks.csv"
     if path.exists():
         raise InputError(f"{path}: exists already; move it away, so that nothing filled in is lost")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["question_id", "question", "answer"])
-    writer.writerows([csv_cell(row.question_id), csv_cell(row.question), ""] for row in drawn)
-    write_whole(path, text.getvalue())
+    rows = tuple((row.question_id, row.question, "") for row in drawn)
+    write_whole(path, as_csv(Table(("question_id", "question", "answer"), rows)))
     return path
 
 
@@ -212,7 +203,7 @@ def notes(source: Place, step: int) -> Iterator[str]:
         yield f"These answers were {when}{ways}"
 
 
-def tables(rows: Sequence[AnswerRow], width: int, *, is_ruined: bool) -> list[RichTable]:
+def tables(rows: Sequence[AnswerRow], *, is_ruined: bool) -> list[RichTable]:
     """The most certain answers, the changed ones and, unless none is trusted, the questions without a clear one."""
     by_share = sorted(rows, key=lambda row: -row.share)
     kinds = {
@@ -223,14 +214,14 @@ def tables(rows: Sequence[AnswerRow], width: int, *, is_ruined: bool) -> list[Ri
         ),
     }
     return [
-        _table(f"{title}: {min(SHOWN, len(some))} of {len(some)}", some[:SHOWN], width)
+        _table(f"{title}: {min(SHOWN, len(some))} of {len(some)}", some[:SHOWN])
         for title, some in kinds.items()
         if some
     ]
 
 
-def _table(title: str, rows: Sequence[AnswerRow], width: int) -> RichTable:
-    """The answer is never cut: long ones are broken, and the question has what room is left."""
+def _table(title: str, rows: Sequence[AnswerRow]) -> RichTable:
+    """Only the question may be cut; long answers are broken."""
     has_start, has_chance = (any(getattr(row, name) is not None for row in rows) for name in ("start_share", "p_right"))
     header = ("question", "answer", "agree", "runner-up", *["start"] * has_start, *["right"] * has_chance)
     lines = []
@@ -238,22 +229,15 @@ def _table(title: str, rows: Sequence[AnswerRow], width: int) -> RichTable:
         second = "" if row.runner_up is None else f"{row.runner_up} ({row.runner_up_share:.0%})"
         start = "" if row.start_share is None else f"{row.start_answer} ({row.start_share:.0%})"
         chance = "" if row.p_right is None else f"{row.p_right:.0%} [{row.p_right_low:.0%}, {row.p_right_high:.0%}]"
-        cells = (row.answer or None, f"{row.share:.0%}", second)
+        question = " ".join((row.question or row.question_id).split())
+        begun = question if len(question) <= QUESTION_WIDTH else f"{question[: QUESTION_WIDTH - 1]}…"
+        cells = (begun, row.answer or None, f"{row.share:.0%}", second)
         lines.append((*cells, *[start] * has_start, *[chance] * has_chance))
-    widest = [
-        max(map(len, column)) for column in zip(header[1:], *((c or "–" for c in line) for line in lines), strict=True)
-    ]
-    broken = [name not in ("agree", "right") for name in header[1:]]
-    room = width - 4 - sum(2 + (min(each, 18) if breaks else each) for each, breaks in zip(widest, broken, strict=True))
-    most = max(10, min(36, room))
-    questions = (" ".join((row.question or row.question_id).split()) for row in rows)
-    begun = [text if len(text) <= most else f"{text[: most - 1]}…" for text in questions]
-    rows_shown = tuple((text, *line) for text, line in zip(begun, lines, strict=True))
-    table = as_terminal(Table(header, rows_shown, title))
-    for column, breaks in zip(table.columns, [False, *broken], strict=True):
-        column.no_wrap, column.max_width, column.overflow = not breaks, 18 if breaks else None, "fold"
-        if column.header in ("agree", "right"):
-            column.justify = "right"
+    table = as_terminal(Table(header, tuple(lines), title))
+    for column in table.columns:
+        column.no_wrap, column.overflow = column.header in ("agree", "right"), "fold"
+        column.justify = "right" if column.no_wrap else "left"
+        column.max_width = None if column.no_wrap or column.header == "question" else 18
     return table
 
 

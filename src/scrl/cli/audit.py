@@ -20,7 +20,6 @@ from scrl.lab.stored_groups import several_golds_note
 from scrl.reporting.tables import Cell, Table, as_terminal
 from scrl.reporting.text import sentence
 
-SHOWN = 5
 MOST_NAMED = 10
 """Questions on which methods differ that are shown; the file has all of them."""
 
@@ -47,8 +46,8 @@ def audit(
     rollouts
         File of completions, as for scrl label.
     method
-        A method to look at in place of the default seven; repeat for more. One that the file
-        cannot serve is named with the reason.
+        A method to look at in place of the default six; repeat for more. One that the file cannot serve is named with
+        the reason.
     out
         File for all figures, as JSON.
     seed
@@ -112,8 +111,6 @@ def report(result: Mapping[str, Any]) -> Iterator[RichTable | Text | str]:
                 for row in result["gold"]["calibration"]
             ],
         )
-    if result["windows"]:
-        yield _windows(result["windows"])
 
 
 def _table(title: str, header: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> RichTable:
@@ -171,22 +168,6 @@ def _methods(result: Mapping[str, Any]) -> RichTable:
             ]
         rows.append((name, *cells))
     return _table("Methods: positive labels, answers ruled out a question, push × 1,000", header, rows)
-
-
-def _windows(windows: Sequence[Mapping[str, Any]]) -> RichTable:
-    names = list(windows[0]["methods"])
-    rows = []
-    for window in windows:
-        wins = ", ".join(f"{answer}: {count}" for answer, count in window["stock"]["most_wins"][:SHOWN])
-        labels = [window["stock"]["labels"][kind] for kind in ("popular", "other")]
-        right = [
-            f"{each['labels']}" if each["right"] is None else f"{each['right']:.0%} of {each['labels']}"
-            for each in labels
-        ]
-        pushes = [_push(window["methods"][name]["push_stock"]) for name in names]
-        rows.append((f"{window['first_step']}–{window['last_step']}", wins, *right, *pushes))
-    title = "Over the steps: frequent majorities; sharp labels right, popular elsewhere / not; push → stock"
-    return _table(title, ("steps", "majorities", "popular", "not", *names), rows)
 
 
 def _percent(share: float | None) -> Cell:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from string import ascii_uppercase
 
-from scrl.cli.terminal import plain_console, print_text
+from scrl.cli.terminal import plain_console, print_text, say
 from scrl.errors import InputError
 from scrl.reporting.comparison import compare_all, comparison_table, legend, pair_places, remarks
 from scrl.reporting.evaluations import read_place
@@ -36,6 +36,7 @@ def compare(*places: str, metric: str = "pass@1") -> None:
     for line in legend(pairings):
         print_text(line)
     print_text()
-    show_table(comparison_table(comparisons, metric), plain_console())
+    console = plain_console()
+    show_table(comparison_table(comparisons, metric), console)
     for line in (*(note for place in read for note in place.notes), *remarks(pairings, comparisons)):
-        print_text(f"\n{line}")
+        say(console, f"\n{line}")

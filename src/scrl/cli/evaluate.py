@@ -74,7 +74,6 @@ def evaluate(
 
 def given_settings(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """The words without an option name, and the settings under their long names."""
-    words = ["--prompt.overlong=drop" if word == "--drop-overlong" else word for word in words]  # its former name
     return settings_in(words, NAMES, repeatable=REPEATABLE)
 
 

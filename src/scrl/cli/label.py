@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any
 
-from cyclopts import Parameter
-from pydantic.fields import FieldInfo
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, FileOptions, check_outputs
-from scrl.cli.settings import split_words
+from scrl.cli.settings import Words, split_words
 from scrl.cli.terminal import plain_console
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.methods import METHODS, find_method
@@ -31,19 +26,6 @@ from scrl.reporting.tables import Cell, Table, as_terminal
 from scrl.reporting.text import counted
 from scrl.setting_names import Names, as_option
 
-_FIELDS = METHODS["scrl"].settings.model_fields
-
-
-def _allowed(field: FieldInfo) -> str:
-    """The values to choose from, or the default."""
-    is_choice = get_origin(field.annotation) is Literal
-    return " | ".join(get_args(field.annotation)) if is_choice else str(field.default)
-
-
-_WORDS_HELP = (
-    "The rollout file, .jsonl or .jsonl.gz, or completions as TRL, verl, lm-eval or OpenAI's API write them, lists of "
-    "them or a table; then any setting of the method, which scrl methods NAME lists. Of scrl: "
-) + " ".join(f"--{name.replace('_', '-')} [{_allowed(field)}] {field.description}" for name, field in _FIELDS.items())
 _SAMPLED = "the completions of the file were sampled already; it is a setting of scrl train"
 NOT_HERE = {
     "model": _SAMPLED,
@@ -57,7 +39,7 @@ NOT_HERE = {
 
 
 def label(
-    *words: Annotated[str, Parameter(allow_leading_hyphen=True, help=_WORDS_HELP)],
+    *words: Words,
     method: str = "scrl",
     preset: str = "paper",
     out: Path | None = None,
@@ -79,6 +61,9 @@ def label(
 
     Parameters
     ----------
+    words
+        The rollout file, .jsonl or .jsonl.gz, or completions as TRL, verl, lm-eval or OpenAI's API write them, lists of
+        them or a table; then any setting of the method, as --min-share 0.5, which scrl methods NAME lists.
     method
         The method: scrl, ttrl, … (scrl methods lists all), or your own, as module:NAME.
     preset
@@ -107,8 +92,8 @@ def label(
     rule = credit_rule(method, preset=preset, num_trained=trained, seed=seed, max_tokens=max_tokens, **choices)
     check_outputs(rollouts, out, summary, audit)
     source = file.open(rollouts, label_votes)
-    with progress_bar(rollouts) as on_bytes:
-        result = label_file(source, rule, out=out, audit=audit, on_bytes=on_bytes)
+    with Console(stderr=True).status(f"labelling {rollouts}"):
+        result = label_file(source, rule, out=out, audit=audit)
     if summary is not None:
         write_whole(summary, json.dumps(result, indent=2) + "\n")
     console = plain_console()
@@ -132,27 +117,10 @@ def _credit_settings(method: str, given: Sequence[str]) -> dict[str, Any]:
     options += [field.name for field in fields(FileOptions)]
     names = Names(find_method(method).settings, {}, not_here=NOT_HERE, listed_by=f"scrl methods {method}")
     for name in names.unknown(settings):
-        if name in _FIELDS:
+        if name in METHODS["scrl"].settings.model_fields:
             raise ConfigError(f"{as_option(name)}: method {method!r} has no such setting (scrl has)")
         raise ConfigError(names.about(name, is_option=True, more=options))
     return settings
-
-
-@contextmanager
-def progress_bar(path: Path) -> Iterator[Callable[[int], None] | None]:
-    """A bar on a terminal, half for reading and half for comparing answers; one line elsewhere."""
-    if not path.is_file():
-        yield None
-        return
-    size = 2 * path.stat().st_size
-    if not sys.stderr.isatty() or path.suffix == ".gz":
-        print(f"labelling {path} ({size / 2e3:,.0f} kB)", file=sys.stderr)
-        yield None
-        return
-    columns = (TextColumn("labelling"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("labelling", total=size)
-        yield lambda count: progress.advance(task, count)
 
 
 _ROWS: dict[str, str] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 from rich.table import Table as RichTable
@@ -12,12 +11,7 @@ from scrl.credit.method import NEEDS, CreditSettings, Method
 from scrl.credit.methods import METHODS, find_method
 from scrl.reporting.tables import Table, as_terminal
 
-WIDTH = 80
-"""Columns where the output is not a terminal."""
-NARROW = 120
-"""With fewer columns the table has two."""
 BEYOND_REWARDS = {
-    "choose": "which completions are trained on",
     "advantage": "the advantages",
     "plan": "how completions are drawn",
 }
@@ -35,9 +29,9 @@ def methods(name: str | None = None, /) -> None:
     name
         Only this method, with its settings; module:NAME for your own.
     """
-    console = plain_console(width=None if sys.stdout.isatty() else WIDTH)
+    console = plain_console()
     if name is None:
-        console.print(overview(list(METHODS.values()), is_narrow=console.width < NARROW))
+        console.print(overview(list(METHODS.values())))
         console.print("All about one, with its settings: scrl methods NAME", soft_wrap=True)
         return
     method = find_method(name)
@@ -45,20 +39,13 @@ def methods(name: str | None = None, /) -> None:
     console.print(settings_table(method.settings))
 
 
-def overview(methods: list[Method], *, is_narrow: bool) -> RichTable:
-    """One row per method: idea and equation, needs, paper; in two columns if narrow."""
-    rows = [
-        (method.name, f"{method.idea}\n{method.equation}", ", ".join(_needs(method)) or "nothing", method.paper)
-        for method in methods
-    ]
-    if not is_narrow:
-        table = as_terminal(
-            Table(("method", "idea and equation", "needs besides votes", "paper"), tuple(rows)), wraps=True
-        )
-        table.columns[3].no_wrap = True
-        return table
-    narrow = tuple((f"{name}\n{paper}\n{needs}", idea) for name, idea, needs, paper in rows)
-    table = as_terminal(Table(("method, paper, needs besides votes", "idea and equation"), narrow), wraps=True)
+def overview(methods: list[Method]) -> RichTable:
+    """One row per method."""
+    rows = tuple(
+        (f"{each.name}\n{each.paper}\n{', '.join(_needs(each)) or 'nothing'}", f"{each.idea}\n{each.equation}")
+        for each in methods
+    )
+    table = as_terminal(Table(("method, paper, needs besides votes", "idea and equation"), rows), wraps=True)
     table.columns[0].no_wrap, table.columns[0].max_width = False, max(len(method.name) for method in methods)
     return table
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from textwrap import TextWrapper
-from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -33,48 +32,29 @@ def show_all(console: Console) -> None:
 def show(table: PaperTable, console: Console) -> None:
     """A table as the paper prints it, what measures its rows, and what a reader should know."""
     say(console, f"{table.name}: {table.title} ({table.label})", table.caption)
-    lines = list(lines_of(table))
+    wrapper = TextWrapper(console.width, break_long_words=False, break_on_hyphens=False)
+    wrapper.initial_indent, wrapper.subsequent_indent = "  ", "    "
+    absent = "curve" if table.is_figure else "in words"
+    rows, sources = [], ["experiments:"]
+    for section in dict.fromkeys(section for section, _ in table.rows):
+        rows.append((section, *[""] * len(table.columns)))
+        sources.append(f" {section}")
+        for row in dict.fromkeys(cell.row for cell in table.cells if cell.section == section):
+            cells = [cell for cell in table.cells if (cell.section, cell.row) == (section, row)]
+            values = (
+                " ".join(absent if cell.paper is None else number_text(cell) for cell in cells if cell.column == column)
+                for column in table.columns
+            )
+            rows.append((f"  {row}", *values))
+            names = list(dict.fromkeys(cell.experiment for cell in cells if cell.experiment is not None))
+            is_computed = all(cell.derived and cell.copied_from is None for cell in cells)
+            source = folded(names) if names else "computed" if is_computed else "none: copied"
+            sources += wrapper.wrap(f"{row}: {source}")
     headings = (re.sub(r"[ _](?=\w\w)", "\n", column) for column in table.columns)  # one word per line
-    console.print(as_terminal(Table(("", *headings), tuple((line.label, *line.values) for line in lines)), wraps=True))
-    for text in source_lines(lines, console.width):
+    console.print(as_terminal(Table(("", *headings), tuple(rows)), wraps=True))
+    for text in sources:
         console.print(Text(text), soft_wrap=True)  # a long name stays on one line, to be copied
     say(console, *notes(table), "")
-
-
-class Line(NamedTuple):
-    """A row as it is shown."""
-
-    label: str
-    values: tuple[str, ...]
-    source: str
-    """What measures it; nothing for the name of a section."""
-
-
-def lines_of(table: PaperTable) -> Iterator[Line]:
-    """Each section's name, and its rows."""
-    sections = [section for section, _ in table.rows]
-    absent = "curve" if table.is_figure else "in words"
-    for number, (section, row) in enumerate(table.rows):
-        if section not in sections[:number]:
-            yield Line(section, ("",) * len(table.columns), "")
-        cells = [cell for cell in table.cells if (cell.section, cell.row) == (section, row)]
-        values = tuple(
-            " ".join(absent if cell.paper is None else number_text(cell) for cell in cells if cell.column == column)
-            for column in table.columns
-        )
-        names = list(dict.fromkeys(cell.experiment for cell in cells if cell.experiment is not None))
-        is_computed = all(cell.derived and cell.copied_from is None for cell in cells)
-        yield Line(f"  {row}", values, folded(names) if names else "computed" if is_computed else "none: copied")
-
-
-def source_lines(lines: Sequence[Line], width: int) -> Iterator[str]:
-    """What measures each row, in lines that are broken between words."""
-    wrapper = TextWrapper(width, break_long_words=False, break_on_hyphens=False)
-    yield "experiments:"
-    for line in lines:
-        wrapper.initial_indent = "  " if line.source else " "
-        wrapper.subsequent_indent = f"{wrapper.initial_indent}  "
-        yield from wrapper.wrap(f"{line.label.strip()}: {line.source}" if line.source else line.label)
 
 
 def number_text(cell: Cell) -> str:

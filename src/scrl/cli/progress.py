@@ -14,40 +14,47 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from scrl.cli.terminal import plain_console, say
+from scrl.listener import Listener
 from scrl.metrics import PASS_OR_MAJ, SETS
 
 
-class PlainProgress:
-    """Lines that begin with `name`: for steps and questions at most one in ten seconds, for tokens one in thirty."""
+class Lines:
+    """Lines that begin with `name`, of which those about progress come now and then."""
 
-    def __init__(self, console: Console, steps: int = 0, name: str = "") -> None:
-        self._console, self._steps = console, steps
-        self._prefix = f"{name}: " if name else ""
-        self._last = time.monotonic()
+    def __init__(self, console: Console, name: str = "") -> None:
+        self._console, self._prefix, self._last = console, f"{name}: " if name else "", time.monotonic()
 
     def note(self, text: str) -> None:
         say(self._console, self._prefix + text)
 
+    def now_and_then(self, text: str, is_due: bool = False, seconds: float = 10) -> None:
+        if is_due or time.monotonic() - self._last >= seconds:
+            self._last = time.monotonic()
+            self.note(text)
+
+
+class PlainProgress(Lines, Listener):
+    """Steps, evaluations and tokens in lines."""
+
+    def __init__(self, console: Console, steps: int = 0, name: str = "") -> None:
+        super().__init__(console, name)
+        self._steps = steps
+
     def step(self, metrics: dict[str, Any], words: str) -> None:
         done = metrics["step"] + 1
-        self._now_and_then(f"step {done}/{self._steps}: {words}; {_agreement(metrics)}", done in (1, self._steps))
+        self.now_and_then(f"step {done}/{self._steps}: {words}; {_agreement(metrics)}", done in (1, self._steps))
 
     def progress(self, benchmark: str, questions: int, total: int) -> None:
-        self._now_and_then(f"{benchmark}: sampled {questions} of {total} questions")
+        self.now_and_then(f"{benchmark}: sampled {questions} of {total} questions")
 
     def tokens(self, done: int, most: int) -> None:
-        self._now_and_then(f"completions being drawn have {done} of at most {most} tokens", seconds=30)
+        self.now_and_then(f"completions being drawn have {done} of at most {most} tokens", seconds=30)
 
     def evaluation(self, record: dict[str, Any]) -> None:
         self.note(evaluation_line(record))
 
     def result(self, record: dict[str, Any]) -> None:
         self.note(result_line(record))
-
-    def _now_and_then(self, text: str, is_due: bool = False, seconds: float = 10) -> None:
-        if is_due or time.monotonic() - self._last >= seconds:
-            self._last = time.monotonic()
-            self.note(text)
 
 
 class BarProgress(PlainProgress):

@@ -21,9 +21,9 @@ from scrl.errors import ConfigError
 from scrl.files.folders import folder_to_resume, new_run_folder
 from scrl.files.whole_files import write_whole
 from scrl.recipes.catalogue import Experiment, find
-from scrl.recipes.jobs import Job, jobs, select, with_controls, with_voting
+from scrl.recipes.jobs import Control, Job, jobs, select, with_controls, with_voting
 from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, PaperTable
-from scrl.recipes.scales import default_seed, mapping, table_at
+from scrl.recipes.scales import Scale, default_seed, mapping, table_at
 from scrl.reporting.tables import as_csv, as_latex, as_markdown, show_table
 from scrl.reporting.text import counted
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 def reproduce(
     *words: Words,
     run: Annotated[bool, Parameter(negative="")] = False,
-    scale: str = "paper",
+    scale: Scale = "paper",
     out: Path | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
     seeds: Annotated[tuple[int, ...], Parameter(name=("--seeds", "--seed"), consume_multiple=True)] = (),
     steps: int | None = None,
-    controls: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    controls: Annotated[tuple[Control, ...], Parameter(consume_multiple=True)] = (),
     voting: bool = True,
     data_dir: Path | None = None,
     as_yaml: Annotated[bool, Parameter(name="--yaml", negative="")] = False,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
-from scrl.cli.progress import progress_bar
+from scrl.cli.progress import Lines, progress_bar
 from scrl.cli.settings import Words, settings_in
 from scrl.cli.terminal import plain_console, say
 from scrl.errors import ConfigError
@@ -60,16 +59,13 @@ def rollouts(*words: Words, out: Path) -> None:
     console.print(f"wrote {out}: {number:,} completions{again}. Look at them: scrl audit {out}", soft_wrap=True)
 
 
-class _Progress:
-    """How many completions are stored: a bar, or plain lines, at most one in ten seconds."""
+class _Progress(Lines):
+    """How many completions are stored: a bar, or plain lines."""
 
     def __init__(self, console: Console, bar: Progress | None) -> None:
-        self._console, self._bar, self._last = console, bar, time.monotonic()
-        self._task = bar.add_task("completions", total=None, words="") if bar else None
+        super().__init__(console)
+        self._bar, self._task = bar, bar.add_task("completions", total=None, words="") if bar else None
         self.stored, self.total, self.retries, self._words = 0, 0, 0, ""
-
-    def note(self, text: str) -> None:
-        say(self._console, text)
 
     def progress(self, stored: int, total: int) -> None:
         self.stored, self.total = stored, total
@@ -83,6 +79,5 @@ class _Progress:
     def _show(self) -> None:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self.stored, total=self.total, words=self._words)
-        elif time.monotonic() - self._last >= 10:
-            self._last = time.monotonic()
-            self.note("; ".join(filter(None, (f"{self.stored:,} of {self.total:,} completions", self._words))))
+        else:
+            self.now_and_then("; ".join(filter(None, (f"{self.stored:,} of {self.total:,} completions", self._words))))

@@ -15,6 +15,7 @@ from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from scrl import config
+from scrl.data.tables import SUFFIXES
 from scrl.evaluation import settings as evaluation_settings
 from scrl.lab import endpoint_settings
 from scrl.setting_names import Names, as_option
@@ -30,7 +31,8 @@ def split_words(
 ) -> tuple[list[str], list[str]]:
     """`mine.txt --loss.clip-high 0.3 --drop-last` → [mine.txt], [loss.clip_high=0.3, drop_last=true].
 
-    `switches` may omit their value, even before a bare word. With `has_bare_settings` seed=1 is a setting too.
+    `switches` may omit their value, even before a bare word. With `has_bare_settings` seed=1 is a setting too. Files
+    that follow `--questions FILE` are more questions.
     """
     alone: list[str] = []
     settings: list[str] = []
@@ -46,7 +48,10 @@ def split_words(
         elif not rest or rest[0].startswith("--") or (name in switches and rest[0].lower() not in _SWITCH_VALUES):
             settings.append(f"{name}=true")
         else:
-            settings.append(f"{name}={rest.pop(0)}")
+            values = [rest.pop(0)]
+            while name == "questions" and rest and rest[0].lower().endswith(SUFFIXES):
+                values.append(rest.pop(0))
+            settings.append(f"{name}={','.join(values)}")
     return alone, settings
 
 

@@ -133,7 +133,8 @@ def report(
     shares, pushes = (
         {name: head for name, head in heads.items() if has_gold or name not in _OF_GOLD} for heads in (_SHARES, _PUSHES)
     )
-    if len({stored.question_id for stored in groups}) <= MIN_OTHERS:
+    num_questions = len({stored.question_id for stored in groups})
+    if num_questions <= MIN_OTHERS:
         shares, pushes = ({name: h for name, h in heads.items() if "stock" not in name} for heads in (shares, pushes))
     best = front(rows, quality)
     shown = best if len(best) <= SHOWN else [best[round(i * (len(best) - 1) / (SHOWN - 1))] for i in range(SHOWN)]
@@ -149,7 +150,7 @@ def report(
         yield ESTIMATED
     if number := several_golds(groups):
         yield several_golds_note(number)
-    if (num_questions := len({stored.question_id for stored in groups})) <= MIN_OTHERS:
+    if num_questions <= MIN_OTHERS:
         yield sentence(few_others(num_questions - 1))
     if has_gold:
         yield "Chosen on these questions, so expect less on others. A push is the covariance of advantage and event."

@@ -212,8 +212,6 @@ class Method:
     """Whether all completions of a question without a positive label earn the same, given its settings."""
     weighs_votes: bool = False
     """Whether a vote weighs by facts of its own completion, so that no others can vote in its place (`label_votes`)."""
-    choose: Callable[[Evidence, Labels, int, Any], tuple[int, ...]] | None = None
-    """Which M completions to train on, if votes decide that, as in DDRL; None: by `which_trained`."""
     advantage: Callable[[Evidence, Labels, Shaped, Sequence[int], Any], SplitAdvantage] | None = None
     """The advantages of the completions trained on; None: by `advantage`, from their rewards."""
     plan: Callable[[int, Any], Tree] | None = None
@@ -223,15 +221,6 @@ class Method:
     def has_labels(self) -> bool:
         """Whether it can call an answer right or wrong."""
         return self.label is not no_labels
-
-
-def rows_by_setting(evidence: Evidence, num_trained: int, settings: CreditSettings) -> tuple[int, ...]:
-    """M of a group's N completions: the first, or a random M that is the same for the same (seed, step, question)."""
-    if settings.which_trained == "first":
-        return tuple(range(num_trained))
-    group = evidence.group
-    generator = generator_for(evidence.seed, "trained", group.step, group.question_id)
-    return tuple(sorted(generator.choice(len(group.completions), num_trained, replace=False).tolist()))
 
 
 def needing(*names: str) -> Callable[[Any], frozenset[str]]:

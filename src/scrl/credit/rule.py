@@ -30,12 +30,12 @@ from scrl.credit.method import (
     Shaped,
     SplitAdvantage,
     Tree,
-    rows_by_setting,
 )
 from scrl.credit.methods import find_method
 from scrl.credit.rewards import overlong_penalties
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.records import Credit, Elsewhere, Floats, Group, Labels, Sampled, Tally, Unread
+from scrl.seeds import generator_for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +120,7 @@ class CreditRule:
         evidence = self._declared(evidence)
         labels = self.labels(evidence)
         shaped = self._shaped(evidence, labels)
-        rows = self._trained(evidence, labels)
+        rows = self._trained(evidence.group)
         split = self._split_advantage(evidence, labels, shaped, rows)
         positive_G, negative_G = np.full(size, np.nan), np.full(size, np.nan)
         positive_G[rows], negative_G[rows] = split.positive_part_M, split.negative_part_M
@@ -180,25 +180,20 @@ class CreditRule:
             finite_numbers(self.method, "advantage", split.negative_part_M, len(rows), negative, sign=-1),
         )
 
-    def _trained(self, evidence: Evidence, labels: Labels) -> list[int]:
-        """The M completions to train on."""
-        size, number = len(evidence.group.completions), self.num_trained
+    def _trained(self, group: Group) -> list[int]:
+        """The M completions to train on: the first, or a random M, the same for the same (seed, step, question)."""
+        size, number = len(group.completions), self.num_trained
         if number is None:
             return list(range(size))
         if not 1 <= number <= size:
             raise ConfigError(
-                f"num_trained (--trained): question {evidence.group.question_id!r} has {size} completions, "
+                f"num_trained (--trained): question {group.question_id!r} has {size} completions, "
                 f"so 1 to {size} of them can be trained on; got {number}. Sample more completions or train on fewer."
             )
-        if self.method.choose is None:
-            return list(rows_by_setting(evidence, number, self.settings))
-        rows = self.method.choose(evidence, labels, number, self.settings)
-        if len(rows) != number or len(set(rows)) != number or not all(0 <= row < size for row in rows):
-            raise ConfigError(
-                f"method {self.method.name!r}: its `choose` must give {number} different completions of "
-                f"0 … {size - 1}; got {rows}"
-            )
-        return list(rows)
+        if self.settings.which_trained == "first":
+            return list(range(number))
+        generator = generator_for(self.seed, "trained", group.step, group.question_id)
+        return sorted(generator.choice(size, number, replace=False).tolist())
 
     def check_plan(self, completions: int) -> None:
         """Refuse a method whose `plan` does not draw this many completions per question."""

@@ -63,6 +63,15 @@ class Expression:
     sign: str = ""
     right: Expression | None = None
 
+    @property
+    def question(self) -> str:
+        return f"Compute {self.text}."
+
+    @property
+    def stream(self) -> Stream:
+        bucket = hashlib.blake2b(self.question.encode(), digest_size=1).digest()[0]
+        return "train" if bucket < 4 else "held-out" if bucket < 8 else "pretraining"
+
     def solve(self, operate: Operate = compute) -> tuple[int, tuple[str, ...]]:
         """The result and the steps to it, each computed by `operate`: an early mistake carries through."""
         if self.left is None or self.right is None:
@@ -76,36 +85,9 @@ class Expression:
 def combine(left: Expression, sign: str, right: Expression) -> Expression:
     """`left sign right`, with parentheses where they are needed."""
     precedence = _PRECEDENCE[sign]
-    first = _parenthesize(left.text, left.precedence < precedence)
-    second = _parenthesize(right.text, right.precedence <= precedence)
+    first = f"({left.text})" if left.precedence < precedence else left.text
+    second = f"({right.text})" if right.precedence <= precedence else right.text
     return Expression(first + sign + second, compute(left.value, sign, right.value), precedence, left, sign, right)
-
-
-def _parenthesize(text: str, is_needed: bool) -> str:
-    return f"({text})" if is_needed else text
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    expression: Expression
-
-    @property
-    def question(self) -> str:
-        return f"Compute {self.expression.text}."
-
-    @property
-    def answer(self) -> int:
-        return self.expression.value
-
-    def solution(self, operate: Operate = compute) -> str:
-        """The steps and a boxed answer, as a model should write them."""
-        result, steps = self.expression.solve(operate)
-        return "\n".join((*steps, f"\\boxed{{{result}}}"))
-
-    @property
-    def stream(self) -> Stream:
-        bucket = hashlib.blake2b(self.question.encode(), digest_size=1).digest()[0]
-        return "train" if bucket < 4 else "held-out" if bucket < 8 else "pretraining"
 
 
 def arithmetic_questions(level: str, number: int, *, stream: Stream = "train", seed: int = 0) -> tuple[Question, ...]:
@@ -114,12 +96,12 @@ def arithmetic_questions(level: str, number: int, *, stream: Stream = "train", s
         raise ConfigError(f"{SOURCE}:{level}: there is no such level.{did_you_mean(level, LEVELS)}")
     problems = islice(problem_stream(LEVELS[level], stream=stream, seed=seed), number)
     return tuple(
-        Question(f"{level}-{stream}-{seed}-{place}", problem.question, str(problem.answer))
+        Question(f"{level}-{stream}-{seed}-{place}", problem.question, str(problem.value))
         for place, problem in enumerate(problems)
     )
 
 
-def problem_stream(level: Level, *, stream: Stream, seed: int) -> Iterator[Problem]:
+def problem_stream(level: Level, *, stream: Stream, seed: int) -> Iterator[Expression]:
     """An endless stream of different problems."""
     rng = generator_for(seed, SOURCE, stream, level.operations)
     seen: set[str] = set()
@@ -130,11 +112,11 @@ def problem_stream(level: Level, *, stream: Stream, seed: int) -> Iterator[Probl
             yield problem
 
 
-def draw_problem(level: Level, rng: np.random.Generator) -> Problem:
+def draw_problem(level: Level, rng: np.random.Generator) -> Expression:
     """One problem; expressions with too large an intermediate result are drawn again."""
     while (expression := _draw(level, level.operations, rng)) is None:
         pass
-    return Problem(expression)
+    return expression
 
 
 def _draw(level: Level, operations: int, rng: np.random.Generator) -> Expression | None:

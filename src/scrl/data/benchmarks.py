@@ -157,7 +157,10 @@ def load_benchmark(name: str, *, data_dir: str | Path | None, limit: int | None 
     folder = data_dir or os.environ.get(DATA_VARIABLE)
     table, place = _read_folder(source, Path(folder).expanduser()) if folder else _read_hub(source)
     original = list(table.rows)
-    rows = [row._replace(fields=_repaired(row.fields)) for row in original]
+    rows = [
+        row._replace(fields={name: with_backslashes(c) if isinstance(c, str) else c for name, c in row.fields.items()})
+        for row in original
+    ]
     num_repaired = sum(before != after for before, after in zip(original, rows, strict=True))
     if len(rows) != source.num_questions:
         raise DataError(
@@ -184,10 +187,6 @@ def find_benchmark(name: str) -> BenchmarkSource:
     if name not in BENCHMARKS:
         raise ConfigError(f"{name}: there is no such benchmark.{did_you_mean(name.lower(), BENCHMARKS)}")
     return BENCHMARKS[name]
-
-
-def _repaired(fields: Fields) -> dict[str, Any]:
-    return {name: with_backslashes(cell) if isinstance(cell, str) else cell for name, cell in fields.items()}
 
 
 def _find_levels(source: BenchmarkSource, name: str, level_range: str) -> tuple[str, ...]:

@@ -288,18 +288,18 @@ class CompletionFile:
     def note(self) -> str:
         """What it was taken for; for a table or lists, also which column is what."""
         note = f"{self.path}: read as {self.layout.name}"
-        if self.layout is BATCH and (failed := sum(_has_failed(row.fields) for row in _rows(self.path, None))):
+        if self.layout is BATCH and (failed := sum(_has_failed(row.fields) for row in _rows(self.path))):
             note += f"; requests that failed and are left out: {failed:,}"
         if self.layout not in (FLAT, GROUPED):
             return note
         taken = _taken(self.first, self.columns, _FLAT if self.layout is FLAT else _GROUPED)
         return f"{note}; " + ", ".join(f"{what}: {name or 'no column'}" for what, name in taken._asdict().items())
 
-    def rollouts(self, on_bytes: Callable[[int], None] | None = None) -> Iterator[Rollout]:
+    def rollouts(self) -> Iterator[Rollout]:
         """Its completions, in order; questions without an id are numbered by their text."""
         numbers: dict[str, int] = {}
         first_filter: object = None
-        for row in _rows(self.path, on_bytes):
+        for row in _rows(self.path):
             first_filter = row.fields.get("filter") if first_filter is None else first_filter
             if self.layout is LM_EVAL and row.fields.get("filter") != first_filter:
                 continue
@@ -324,7 +324,7 @@ def open_completions(path: Path, columns: CompletionColumns = ANY) -> Completion
     """Recognise the layout of a file or folder by the columns of its first row."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise DataError(path, "is not a regular file; it is read twice, so give a file on disk")
-    first = next(_rows(path, None), None)
+    first = next(_rows(path), None)
     if first is None:
         return CompletionFile(path, ROLLOUTS, columns)
     for option, name in columns._asdict().items():
@@ -339,14 +339,14 @@ def open_completions(path: Path, columns: CompletionColumns = ANY) -> Completion
     return CompletionFile(path, FLAT if layout is ROLLOUTS and any(columns) else layout, columns, first.fields)
 
 
-def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[RawRow]:
+def _rows(path: Path) -> Iterator[RawRow]:
     """Rows of a file without lines are counted from 1 as if they were lines."""
     for file in _files(path):
         if file.suffix.lower() in _TABLES:
             table, _ = read_table(file)
             yield from (row._replace(line=row.line or row.number + 1) for row in table.rows)
         else:
-            lines = read_json_lines(file, hint=SHAPE, on_bytes=on_bytes)
+            lines = read_json_lines(file, hint=SHAPE)
             yield from (RawRow(str(file), line.number - 1, line.number, line.fields) for line in lines)
 
 

@@ -243,7 +243,8 @@ def _clean(row: RawRow, column: str, text: str) -> str:
 
 
 def _notes(rows: Sequence[RawRow], columns: QuestionColumns, stem: str, questions: Sequence[Question]) -> Iterator[str]:
-    yield f"Question: column {columns.question!r}."
+    if any(row.fields.keys() != {"question"} for row in rows):
+        yield f"Question: column {columns.question!r}."
     if any(isinstance(row.fields[columns.question], list) for row in rows):
         yield "Chat messages: the last user message is the question; a system message is kept, earlier turns are not."
     if columns.gold is None:

@@ -10,12 +10,8 @@ null means that the completion has none. A group is (step, question_id). Other f
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrl.errors import DataError
 from scrl.files.jsonl import kind
 from scrl.records import FACTS, UNREAD, Question, Sample, Unread
 
@@ -54,26 +50,6 @@ class Rollout(NamedTuple):
         return (self.step, self.question_id)
 
 
-@dataclass(slots=True)
-class GroupIndex:
-    """The size, sample numbers and gold answer of a group, as lines are read."""
-
-    size: int = 0
-    samples: set[int] | None = None
-    """The sample numbers seen; None while they come as 0, 1, 2, …"""
-    gold: str | None = None
-
-    def has(self, sample: int) -> bool:
-        return sample < self.size if self.samples is None else sample in self.samples
-
-    def add(self, sample: int) -> None:
-        if self.samples is None and sample != self.size:
-            self.samples = set(range(self.size))
-        if self.samples is not None:
-            self.samples.add(sample)
-        self.size += 1
-
-
 def rollout_fields(question: Question, step: int, number: int, sample: Sample) -> dict[str, Any]:
     """The fields of a new completion; gold and credit are added elsewhere."""
     return {
@@ -87,37 +63,6 @@ def rollout_fields(question: Question, step: int, number: int, sample: Sample) -
         "question": question.text,
         **{name: value for name, value in sample.facts.items() if name != "length"},
     }
-
-
-def index_groups(
-    path: Path, rollouts: Iterable[Rollout], *, needs: Collection[str] = (), method: str = ""
-) -> dict[GroupKey, GroupIndex]:
-    """Check every completion of a file and count the groups, before anything is written.
-
-    `needs` are the fields that `method` requires in every line: the entropy, or some of FACTS.
-    """
-    groups: dict[GroupKey, GroupIndex] = {}
-    for rollout in rollouts:
-        for name in needs:
-            if (rollout.entropy if name == "entropy" else rollout.facts.get(name)) is None:
-                reason = f"is missing, and method {method!r} needs one for every completion"
-                fix = "Use --method ttrl or contrast, which need votes alone, or record it while sampling."
-                if name == "entropy":
-                    fix += " It is estimated where 'logprobs' holds the log-probability of each token."
-                raise DataError(path, f"field {FIELDS.get(name, name)!r} {reason}. {fix}", rollout.line)
-        group = groups.setdefault(rollout.group, GroupIndex())
-        sample = group.size if rollout.sample is None else rollout.sample
-        if group.has(sample):
-            question = f"question {rollout.question_id!r} at step {rollout.step}"
-            raise DataError(path, f"sample {sample} of {question} appears twice", rollout.line)
-        group.add(sample)
-        if rollout.gold is not None and group.gold not in (None, rollout.gold):
-            earlier = f"an earlier line of question {rollout.question_id!r} has {group.gold!r}"
-            raise DataError(path, f"field 'gold' is {rollout.gold!r}, but {earlier}", rollout.line)
-        group.gold = rollout.gold if rollout.gold is not None else group.gold
-    if not groups:
-        raise DataError(path, "there are no rollouts in this file")
-    return groups
 
 
 def rollout_of(fields: dict[str, Any], line: int) -> Rollout:

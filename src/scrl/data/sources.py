@@ -1,5 +1,6 @@
-"""Questions by name: a file, a hub data set, a benchmark, or generated arithmetic.
+"""Questions by name: a file or several, a hub data set, a benchmark, or generated arithmetic.
 
+algebra.md,quiz.csv                     the questions of both files
 math500:3-5                             a benchmark, or some of its levels
 arithmetic:medium                       64 questions of the train stream, drawn with the run's seed
 arithmetic:medium:held-out:128:3        128 of the held-out stream, drawn with seed 3
@@ -8,6 +9,7 @@ arithmetic:medium:held-out:128:3        128 of the held-out stream, drawn with s
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -16,9 +18,10 @@ from pydantic import AfterValidator, Field
 from scrl.data.arithmetic import LEVELS, SOURCE, Stream, arithmetic_questions
 from scrl.data.benchmarks import BENCHMARKS, BenchmarkSource, load_benchmark
 from scrl.data.prompts import PromptSettings, asked_by
-from scrl.data.questions import LoadedQuestions, load_questions
+from scrl.data.questions import LoadedQuestions, check_limit, limit_note, load_questions
 from scrl.data.tables import SUFFIXES, is_hub_id, nearby_files
 from scrl.errors import ConfigError, DataError, did_you_mean
+from scrl.records import Question
 from scrl.settings import Settings
 
 DEFAULT_NUMBER = 64
@@ -81,7 +84,26 @@ def load_source(
         reason = "there is no such file, benchmark or generated stream"
         fix = f"give one, or a hub data set (owner/name[:split]).{did_you_mean(source.lower(), names)}"
         raise DataError(source, f"{reason}; {fix}")
+    files = source.split(",")
+    if len(files) > 1 and not os.path.exists(source):
+        return _joined(
+            [(file, load_questions(file, limit=None, may_lack=may_lack, **columns)) for file in files], limit
+        )
     return load_questions(source, limit=limit, may_lack=may_lack, **columns)
+
+
+def _joined(files: Sequence[tuple[str, LoadedQuestions]], limit: int | None) -> LoadedQuestions:
+    """The questions of several files, whose ids must differ."""
+    check_limit(limit)
+    questions: dict[str, Question] = {}
+    for file, loaded in files:
+        for question in loaded.questions:
+            if questions.setdefault(question.id, question) is not question:
+                fix = "Make ids unique; where questions are numbered, give the files different names"
+                raise DataError(file, f"id {question.id!r} is that of another file's question too. {fix}.")
+    kept = tuple(questions.values())[:limit]
+    notes = [f"{file}: {note}" for file, loaded in files for note in loaded.notes]
+    return LoadedQuestions(kept, (*notes, *limit_note(limit, len(kept))))
 
 
 def is_generated(source: str) -> bool:

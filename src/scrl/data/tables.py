@@ -145,7 +145,7 @@ def _read_txt(path: Path) -> RawTable:
     lines, notes = _lines(path)
     asked = [(line, text) for line, text in lines if not _HEADING.match(text)]
     if len(asked) < len(lines):
-        notes = (*notes, f"{len(lines) - len(asked)} headings (#) are no questions.")
+        notes = (*notes, f"Headings (#) are no questions: {len(lines) - len(asked)} left out.")
     if asked and all(_ITEM.match(text) for _, text in asked):
         asked = [(line, _ITEM.sub("", text, count=1)) for line, text in asked]
         notes = (*notes, "The numbers or bullets of the list are left out.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from packaging.version import Version
 
@@ -18,10 +18,7 @@ def check_machine(config: RunConfig) -> None:
         import torch
 
         if not torch.cuda.is_available():
-            raise ConfigError(
-                "engine: verl trains on GPUs and there is none here; scrl train --dry-run writes its files and command "
-                "for a machine that has some"
-            )
+            raise ConfigError("engine: verl needs GPUs; scrl train --dry-run writes its files for a machine with some")
 
 
 def require_engine(name: str) -> None:
@@ -33,14 +30,28 @@ def require_engine(name: str) -> None:
     trl = installed_version("trl")
     if name == "verl" and trl and supported("trl").specifier.contains(Version(trl), prereleases=True):
         raise ConfigError(
-            f"engine: verl does not start where trl {trl} is installed: it imports what is no longer there. Give "
-            "verl its own environment, or: pip uninstall trl"
+            f"engine: verl does not start beside trl {trl}; give it its own environment, or: pip uninstall trl"
         )
 
 
-def shared_refusals(config: RunConfig, engine: str) -> Iterator[tuple[str, str]]:
-    """(setting, reason) for every setting that neither TRL nor verl can honour; `engine` is the one to name."""
+def shared_refusals(config: RunConfig, engine: str, needs_met: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """(setting, reason) for what neither TRL nor verl can do, and for needs of methods that `engine` cannot meet."""
+    rule = config.rule()
     if config.sampling.stop:
         yield "sampling.stop", f"{engine} ends completions only at end-of-text tokens"
+    if config.sampling.temperature == 0:
+        yield "sampling.temperature", "equal completions cannot vote"
+    if config.compute.sampler != "local":
+        yield "compute.sampler", f"{engine} has its own sampler, which engine_options choose"
     if config.optimizer.state != "float32":
         yield "optimizer.state", f"{engine}'s optimizer has only float32"
+    if rule.method.plan is not None:
+        yield "method", f"{rule.method.name!r} has completions share their beginnings, and {engine} samples each alone"
+    for need in sorted(rule.needs - needs_met):
+        yield "method", f"{rule.method.name!r} needs {need!r}, and {engine} has no place for it"
+
+
+def refuse(refusals: Iterable[tuple[str, str]]) -> None:
+    """Refuse the first of these settings."""
+    for name, reason in refusals:
+        raise ConfigError(f"{name}: {reason}. Change it, or use engine: local.")

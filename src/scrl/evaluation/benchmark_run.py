@@ -3,7 +3,6 @@
     OUT/evaluation.yaml              the settings
     OUT/rollouts/aime24.jsonl        every completion, as `scrl label` reads it
     OUT/evaluations.jsonl            one line per benchmark
-    OUT/results.json                 the same in the format of lm-evaluation-harness
 
 Completions are written a few questions at a time, and every figure is computed from the files: an evaluation that was
 interrupted and resumed ends with the same files as one that was not.
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
@@ -26,37 +25,21 @@ from scrl.data.prompts import PromptSettings, asked, usable_questions
 from scrl.data.rollouts import rollout_fields
 from scrl.data.sources import benchmark_of, load_source, prompt_for, reader_of, whereabouts
 from scrl.errors import DataError
-from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
+from scrl.evaluation.evaluate import Conditions, evaluate
 from scrl.evaluation.gold import BOX_READERS, gold_problem
-from scrl.evaluation.lm_eval import results_json
 from scrl.evaluation.settings import STARTED_WITH, MeasurementSettings, file_name
 from scrl.files.checkpoint_file import own_sum
 from scrl.files.jsonl import parse_object
 from scrl.files.whole_files import only_writer, write_whole
+from scrl.listener import Listener
 from scrl.policy.model import LanguageModel, load_model
 from scrl.records import Completion, Group, Question
-from scrl.sampling.choice import check_sampler, open_sampler
 from scrl.sampling.groups import sample_groups
+from scrl.sampling.local import check_sampler, open_sampler
 from scrl.sampling.sampler import Sampler
 
 _FIELD_TYPES = {"completion": str, "entropy": float, "num_tokens": int, "finished": bool}
 """The fields of a rollout that are read back."""
-
-
-class BenchmarkListener(Protocol):
-    """Follows an evaluation."""
-
-    def note(self, text: str) -> None:
-        """Something a user should know."""
-
-    def progress(self, benchmark: str, questions: int, total: int) -> None:
-        """This many questions of a benchmark have their completions."""
-
-    def tokens(self, done: int, most: int) -> None:
-        """The completions being drawn have this many tokens."""
-
-    def result(self, record: dict[str, Any]) -> None:
-        """A benchmark is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +56,7 @@ class Benchmark:
         return f"rollouts/{file_name(self.name)}.jsonl"
 
 
-def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListener) -> list[dict[str, Any]]:
+def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> list[dict[str, Any]]:
     """Sample, write and grade, starting from what an earlier call left in `out`. One record per benchmark."""
     check_sampler(settings.compute)
     benchmarks = load_benchmarks(settings, listener)
@@ -96,21 +79,18 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
             conditions = Conditions(benchmark.name, settings.model, settings.sampling, ks, settings.seed)
             records.append(evaluate(answered_Q, benchmark.rule, conditions))
             listener.result(records[-1])
-        with_gold = [record for record in records if "pass@1" in record]
-        if with_gold:
-            write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n")
         # Last, so that if it exists, everything does.
         write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     return records
 
 
-def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) -> list[Benchmark]:
+def load_benchmarks(settings: MeasurementSettings, listener: Listener) -> list[Benchmark]:
     """All questions, their gold answers checked, before a model is loaded."""
     benchmarks = []
     for name in settings.benchmarks:
         loaded = load_source(name, seed=settings.seed, limit=settings.limit, **whereabouts(settings))
         for note in loaded.notes:
-            listener.note(f"{name}: {note}")
+            listener.note(f"{name}: {note}" if len(settings.benchmarks) > 1 else note)
         reader = settings.reader if settings.reader is not None else reader_of(name)
         rule = credit_rule("ttrl", reader=reader, significant_digits=settings.significant_digits)
         is_known = benchmark_of(name) is not None
@@ -123,7 +103,7 @@ def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) 
 
 
 def _check_prompts(
-    benchmark: Benchmark, language_model: LanguageModel, settings: MeasurementSettings, listener: BenchmarkListener
+    benchmark: Benchmark, language_model: LanguageModel, settings: MeasurementSettings, listener: Listener
 ) -> Benchmark:
     """The benchmark without overlong prompts; the model must know their tokens, and have room for a completion."""
     kept, notes = usable_questions(
@@ -144,7 +124,7 @@ def _sample_missing(
     sampler: Sampler,
     settings: MeasurementSettings,
     path: Path,
-    listener: BenchmarkListener,
+    listener: Listener,
 ) -> None:
     """Append the completions that `path` does not have yet."""
     samples, total = settings.samples, len(benchmark.questions)
@@ -187,7 +167,7 @@ def _resume_point(path: Path, batch_size: int, samples: int, total: int) -> tupl
     return done, ends[done * samples]
 
 
-def _read_rollouts(questions: tuple[Question, ...], samples: int, path: Path) -> Iterator[AnsweredQuestion]:
+def _read_rollouts(questions: tuple[Question, ...], samples: int, path: Path) -> Iterator[tuple[Question, Group]]:
     """The completions of every question as they were written: `samples` lines each, in the order of the questions."""
     with path.open("rb") as file:
         lines = enumerate(file, start=1)
@@ -196,12 +176,16 @@ def _read_rollouts(questions: tuple[Question, ...], samples: int, path: Path) ->
                 _parse_rollout(path, number, raw, question, sample)
                 for sample, (number, raw) in enumerate(islice(lines, samples))
             ]
-            completions = tuple(
-                Completion(rollout["completion"], rollout["entropy"], is_cut=not rollout["finished"])
-                for rollout in rollouts_G
+            completions = (
+                Completion(
+                    each["completion"],
+                    each["entropy"],
+                    facts={"length": each["num_tokens"]},
+                    is_cut=not each["finished"],
+                )
+                for each in rollouts_G
             )
-            columns = (tuple(rollout[name] for rollout in rollouts_G) for name in ("entropy", "num_tokens", "finished"))
-            yield AnsweredQuestion(question, Group(completions, question.id), *columns)
+            yield question, Group(tuple(completions), question.id)
 
 
 def _parse_rollout(path: Path, number: int, raw: bytes, question: Question, sample: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from scrl.credit.labels import count_votes
 from scrl.credit.rule import CreditRule
 from scrl.evaluation.gold import right_class
 from scrl.evaluation.statistics import bootstrap_interval, majority_at_k, pass_at_k
-from scrl.records import Group, Question, Sampled, Tally
+from scrl.records import Group, Question, Tally
 from scrl.sampling.settings import SamplingSettings
 
 
@@ -38,35 +38,18 @@ class Conditions:
     step: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredQuestion:
-    """One question with what is measured of its completions; lengths are in tokens."""
-
-    question: Question
-    group: Group
-    entropies_G: tuple[float, ...]
-    lengths_G: tuple[int, ...]
-    finished_G: tuple[bool, ...]
-
-    @classmethod
-    def of(cls, sampled: Sampled) -> AnsweredQuestion:
-        """A question with the completions just sampled."""
-        each_G = ((sample.entropy, len(sample.tokens_T), sample.is_finished) for sample in sampled.samples_G)
-        entropies_G, lengths_G, finished_G = zip(*each_G, strict=True)
-        return cls(sampled.question, sampled.group, entropies_G, lengths_G, finished_G)
-
-
-def evaluate(answered_Q: Sequence[AnsweredQuestion], rule: CreditRule, conditions: Conditions) -> dict[str, Any]:
+def evaluate(answered_Q: Sequence[tuple[Question, Group]], rule: CreditRule, conditions: Conditions) -> dict[str, Any]:
     """One line of `evaluations.jsonl`. Values that need gold are absent where no question has any."""
-    grades_Q = [_grade(answered, rule, conditions) for answered in answered_Q]
-    lengths = [length for answered in answered_Q for length in answered.lengths_G]
+    grades_Q = [_grade(question, group, rule, conditions) for question, group in answered_Q]
+    completions = [completion for _, group in answered_Q for completion in group.completions]
+    lengths = [int(completion.facts["length"]) for completion in completions]
     record: dict[str, Any] = {
         "step": conditions.step,
         "model": conditions.model,
         "benchmark": conditions.benchmark,
         "questions": len(answered_Q),
-        "questions_digest": questions_digest([answered.question for answered in answered_Q]),
-        "samples": len(answered_Q[0].lengths_G),
+        "questions_digest": questions_digest([question for question, _ in answered_Q]),
+        "samples": len(answered_Q[0][1].completions),
         "temperature": conditions.sampling.temperature,
         "top_p": conditions.sampling.top_p,
         "max_tokens": conditions.sampling.max_tokens,
@@ -74,10 +57,10 @@ def evaluate(answered_Q: Sequence[AnsweredQuestion], rule: CreditRule, condition
         "significant_digits": rule.significant_digits,
         "agreement": float(np.mean([grade.agreement for grade in grades_Q])),
         "answered": float(np.mean([grade.answered for grade in grades_Q])),
-        "truncated": float(np.mean([not finished for answered in answered_Q for finished in answered.finished_G])),
+        "truncated": float(np.mean([completion.is_cut for completion in completions])),
         "tokens": sum(lengths),
         "length_mean": float(np.mean(lengths)),
-        "entropy_mean": float(np.mean([h for answered in answered_Q for h in answered.entropies_G])),
+        "entropy_mean": float(np.mean([completion.entropy for completion in completions])),
         "answers": {
             each.question.id: {"question": each.question.text, "votes": each.votes}
             | ({"cut": each.cut} if each.cut else {})
@@ -110,10 +93,11 @@ class _Grade:
     """(entropy, whether it is right) of each completion."""
 
 
-def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions) -> _Grade:
-    classes = rule.classify(answered.group)
-    tally = count_votes(classes, answered.entropies_G)
-    truth = right_class(classes, answered.question.gold)
+def _grade(question: Question, group: Group, rule: CreditRule, conditions: Conditions) -> _Grade:
+    classes = rule.classify(group)
+    entropies_G = [each.entropy for each in group.completions if each.entropy is not None]
+    tally = count_votes(classes, entropies_G)
+    truth = right_class(classes, question.gold)
     right = None if truth is None or truth.key is None else tally.keys_K.index(truth.key)
     num_answered = sum(tally.counts_K)
     num_correct = 0 if right is None else tally.counts_K[right]
@@ -123,16 +107,16 @@ def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions)
         num_missing = tally.size - num_answered
         scores[f"maj@{k}"] = majority_at_k(tally.counts_K, right, num_missing, k, seed=conditions.seed)
     votes, first = _most_voted(classes, tally)
-    cut = (not finished and j == first for finished, j in zip(answered.finished_G, tally.class_of_G, strict=True))
+    cut = (each.is_cut and j == first for each, j in zip(group.completions, tally.class_of_G, strict=True))
     return _Grade(
-        question=answered.question,
+        question=question,
         votes=votes,
         cut=sum(cut) / tally.size,
         agreement=max(tally.counts_K, default=0) / tally.size,
         answered=num_answered / tally.size,
         has_gold=truth is not None,
         scores=scores,
-        entropies=tuple(zip(answered.entropies_G, (j == right for j in tally.class_of_G), strict=True)),
+        entropies=tuple(zip(entropies_G, (j == right for j in tally.class_of_G), strict=True)),
     )
 
 

@@ -127,6 +127,7 @@ def _written_by_an_evaluation(values: Mapping[str, Any], path: Path) -> Measurem
 
 
 def file_name(benchmark: str) -> str:
-    """A benchmark's name, or a file's, as part of a path."""
-    name = Path(benchmark).stem if Path(benchmark).suffix.lower() in SUFFIXES else benchmark
-    return name.replace(":", "-").replace("/", "-")
+    """A benchmark's name, or those of files, as part of a path."""
+    parts = [Path(each) for each in benchmark.split(",")]
+    name = "+".join(each.stem if each.suffix.lower() in SUFFIXES else str(each) for each in parts)
+    return name.replace(":", "-").replace("/", "-")[:200]

@@ -55,8 +55,6 @@ class SeedMean(NamedTuple):
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
     """The chance that at least one of k samples drawn without replacement is right: 1 − C(n−c, k) / C(n, k)."""
-    if not 0 <= num_correct <= num_samples:
-        raise ValueError(f"num_correct must be between 0 and num_samples = {num_samples}, found {num_correct}")
     _check_k(k, num_samples)
     ways = math.comb(num_samples, k)
     return (ways - math.comb(num_samples - num_correct, k)) / ways
@@ -71,10 +69,6 @@ def majority_at_k(counts_K: Sequence[int], right: int | None, num_missing: int, 
     k = 1, where it is pass@1; between them the mean of 1,000 seeded draws, within ±0.03 (95 %). `right` is None if
     no sample is right.
     """
-    if num_missing < 0 or any(count < 0 for count in counts_K):
-        raise ValueError(f"counts must be 0 or more, found {list(counts_K)} and {num_missing} missing")
-    if right is not None and not 0 <= right < len(counts_K):
-        raise ValueError(f"right must be None or the index of one of {len(counts_K)} classes, found {right}")
     _check_k(k, sum(counts_K) + num_missing)
     if right is None:
         return 0.0

@@ -22,7 +22,7 @@ that break the promise most often, and finds 4.7 %.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -101,14 +101,10 @@ def lower_bound(checks: Sequence[Check]) -> float:
 @cache
 def least_rate(k: int, n: int, level: float) -> float:
     """Clopper–Pearson: the rate at which k or more of n are as rare as `level`; 0 if k is."""
-    return _rate_where(lambda rate: 1 - binomial_tail(k - 1, n, rate), level) if k else 0.0
-
-
-def _rate_where(rising: Callable[[float], float], target: float) -> float:
-    low, high = 0.0, 1.0
+    low, high = 0.0, 1.0 if k else 0.0
     while high - low > _TOLERANCE:
         middle = (low + high) / 2
-        low, high = (middle, high) if rising(middle) < target else (low, middle)
+        low, high = (middle, high) if 1 - binomial_tail(k - 1, n, middle) < level else (low, middle)
     return (low + high) / 2
 
 

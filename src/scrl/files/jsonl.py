@@ -27,14 +27,11 @@ class JsonLine(NamedTuple):
     fields: dict[str, Any]
 
 
-def read_json_lines(
-    path: Path, on_cut: OnCut | None = None, *, hint: str = "", on_bytes: Callable[[int], None] | None = None
-) -> Iterator[JsonLine]:
+def read_json_lines(path: Path, on_cut: OnCut | None = None, *, hint: str = "") -> Iterator[JsonLine]:
     """The objects of a file, plain or .gz, one by one; blank lines are skipped.
 
     A run that is still going, or was killed, may leave half a line at the end. With `on_cut`, that line is skipped and
-    reported; without, it is an error like any other broken line. `hint` ends the message about a broken line;
-    `on_bytes` receives the length of each line.
+    reported; without, it is an error like any other broken line. `hint` ends the message about a broken line.
     """
     number, offset = 0, 0
     try:
@@ -42,8 +39,6 @@ def read_json_lines(
             for number, raw in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
                 if len(raw) > MAX_LINE:
                     raise DataError(path, f"the line has more than {MAX_LINE:,} bytes", number)
-                if on_bytes is not None:
-                    on_bytes(len(raw))
                 if on_cut is not None and _is_cut(raw):
                     on_cut(f"{path.name}: line {number}, the last one, is incomplete and was left out")
                 elif raw.strip():

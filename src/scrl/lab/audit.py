@@ -26,7 +26,7 @@ from scrl.lab.verdict import PAPER, verdict
 from scrl.records import Credit
 
 SCHEMA_VERSION = 1
-AUDITED = ("ttrl", "scrl", "contrast", "compass", "restrain", "ddrl", "oracle")
+AUDITED = ("ttrl", "scrl", "contrast", "compass", "restrain", "oracle")
 """The methods looked at by default: those with labels or pushes that cost little to compute."""
 FEWER = (8, 16, 32)
 """Numbers of completions to resample: affordable ones."""
@@ -35,10 +35,12 @@ FEWER_DRAWS = 200
 POPULAR_SHARE = 0.06
 """A label is popular elsewhere from this mean share over the other questions. With answers spread over 20 values or
 more, an answer that belongs to one question stays below it (1/20 = 5 %)."""
-NUM_WINDOWS = 4
-"""A file of many steps is a run, which is also shown in this many parts."""
 CALIBRATION_EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)
-_PUSHES = ("stock_label_share", "push_stock", "push_right", "push_stock_wrong")
+_OF_LABEL = (
+    "stock_label_share", "push_stock", "push_right", "push_stock_wrong", "positive_accuracy", "negative_accuracy",
+    "truth_flagged",
+)  # fmt: skip
+"""Figures of a method as `scrl label` reports them."""
 
 
 def audit_file(source: CompletionFile, rules: Mapping[str, CreditRule], *, seed: int = 0) -> dict[str, Any]:
@@ -66,7 +68,6 @@ def audit_groups(groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule],
         "stock": stock_figures(groups),
         "gold": gold_figures(groups, seed=seed) if has_gold else None,
         "several_golds": several_golds(groups),
-        "windows": windows(groups, served, credits),
     }
     return figures | {"verdict": [asdict(finding) for finding in verdict(figures)]}
 
@@ -110,9 +111,8 @@ def method_figures(
         "negatives_per_question": summary["negative_answers"] / len(groups),
         "signal_share": float(np.mean([has_signal(credit) for credit in credits])),
         "entropy_only_share": summary["entropy_only_questions"] / len(groups),
-        **{key: summary.get(key) for key in _PUSHES},
         "labels_checked": sum(map(len, right.values())),
-        **{key: summary.get(key) for key in ("positive_accuracy", "negative_accuracy", "truth_flagged")},
+        **{key: summary.get(key) for key in _OF_LABEL},
         "positive_accuracy_interval": _interval(right, seed=seed),
         "push_right_interval": _interval(pushes, seed=seed),
     }
@@ -176,7 +176,6 @@ def stock_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
         "distinct_answers": len(shares),
         "label_share": _mean(is_stock_label),
         "popular": [{"answer": key, "mean_share": shares[key], "wins": winners[key]} for key in popular],
-        "most_wins": winners.most_common(2 * NUM_STOCK),
         "labels": popular_labels(groups),
     }
 
@@ -233,29 +232,3 @@ def _mean_with_interval(values: Mapping[str, Sequence[float]], *, seed: int) -> 
     if not flat:
         return None
     return {"mean": float(np.mean(flat)), "interval": _interval(values, seed=seed), "groups": len(flat)}
-
-
-def windows(
-    groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule], credits: Mapping[str, Sequence[Credit]]
-) -> list[dict[str, Any]]:
-    """The same for equal parts of a run's steps; nothing for a file with fewer than two steps per part."""
-    steps = sorted({stored.group.step for stored in groups})
-    if len(steps) < 2 * NUM_WINDOWS:
-        return []
-    rows = []
-    for part in np.array_split(steps, NUM_WINDOWS):
-        places = [i for i, stored in enumerate(groups) if part[0] <= stored.group.step <= part[-1]]
-        some = [groups[i] for i in places]
-        summaries = {
-            name: label_summary(rule, some, [credits[name][i] for i in places]) for name, rule in rules.items()
-        }
-        rows.append(
-            {
-                "first_step": int(part[0]),
-                "last_step": int(part[-1]),
-                "groups": len(some),
-                "stock": stock_figures(some),
-                "methods": {name: {key: summary.get(key) for key in _PUSHES} for name, summary in summaries.items()},
-            }
-        )
-    return rows

@@ -42,14 +42,17 @@ MAX_BODY = 2**28
 """Bytes of an answer: 100,000 tokens, each with twenty log-probabilities."""
 
 
-class EndpointListener(Protocol):
-    """Follows the requests."""
+class RolloutListener(Protocol):
+    """Follows the requests and the completions."""
 
     def note(self, text: str) -> None:
         """Something a user should know."""
 
     def retried(self, reason: str) -> None:
         """A request will be retried."""
+
+    def progress(self, stored: int, total: int) -> None:
+        """This many completions are in the file."""
 
 
 def request_body(settings: EndpointSettings, question: Question, number: int) -> dict[str, Any]:
@@ -112,7 +115,7 @@ class _UnansweredError(Exception):
 class Endpoint:
     """A server, and how requests to it have gone."""
 
-    def __init__(self, settings: EndpointSettings, listener: EndpointListener, num_questions: int) -> None:
+    def __init__(self, settings: EndpointSettings, listener: RolloutListener, num_questions: int) -> None:
         """The key, if a server wants one, is read from the environment."""
         self._stop_after = min(STOP_AFTER, num_questions)
         self._settings, self._listener = settings, listener

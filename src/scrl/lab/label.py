@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from scrl.lab.stored_groups import BEYOND_A_FILE, StoredGroup, credit_of, severa
 from scrl.records import FACTS, Credit, Question
 
 SCHEMA_VERSION = 2
-"""The version of the summary."""
 
 
 def label_file(
@@ -33,7 +32,6 @@ def label_file(
     *,
     out: Path | str | None = None,
     audit: Path | str | None = None,
-    on_bytes: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Label every completion of a file, in its order; returns the summary. Files appear whole or not at all."""
     path = rollouts.path if isinstance(rollouts, CompletionFile) else Path(rollouts)
@@ -47,7 +45,7 @@ def label_file(
     if rule.method.weighs_votes and source.label_votes is not None:
         raise DataError(path, f"--label-votes: method {rule.method.name!r} weighs each vote by its own completion")
     needs = sorted(rule.needs & {"entropy", *FACTS})
-    groups = stored_groups(source, rule, keep_texts="text" in rule.needs, needs=needs, on_bytes=on_bytes)
+    groups = stored_groups(source, rule, keep_texts="text" in rule.needs, needs=needs)
     for stored in groups:
         if rule.num_trained is not None and stored.tally.size < rule.num_trained:
             raise DataError(

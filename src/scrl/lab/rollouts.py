@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from scrl.errors import DataError, EndpointError, InputError
 from scrl.files.jsonl import parse_object, read_object
 from scrl.files.whole_files import only_writer, write_whole
-from scrl.lab.endpoint import Endpoint, EndpointListener
+from scrl.lab.endpoint import Endpoint, RolloutListener
 from scrl.lab.endpoint_settings import EndpointSettings
 from scrl.records import Question
 from scrl.settings import changed_settings
@@ -31,13 +31,6 @@ Place = tuple[str, int]
 _OTHERWISE = "or give another file with --out"
 SUSPECT_REPEATS = 8
 """A confident model repeats itself too, but hardly eight times in full sentences."""
-
-
-class RolloutListener(EndpointListener, Protocol):
-    """Follows the requests and the completions."""
-
-    def progress(self, stored: int, total: int) -> None:
-        """This many completions are in the file."""
 
 
 def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutListener) -> int:

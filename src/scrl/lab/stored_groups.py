@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from scrl.credit.label_votes import LabelVotes, Votes
 from scrl.credit.method import NEEDS, Evidence
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile, open_completions
-from scrl.data.rollouts import FIELDS, GroupKey, Rollout, index_groups
+from scrl.data.rollouts import FIELDS, GroupKey, Rollout
 from scrl.errors import DataError
 from scrl.evaluation.gold import right_class
 from scrl.records import Completion, Credit, Elsewhere, Group, Tally, Truth, Unread
@@ -31,7 +31,6 @@ class StoredGroup:
     classes: Classes
     tally: Tally
     samples_G: tuple[int, ...]
-    """Their sample numbers."""
     places_G: tuple[int, ...]
     """Their indices among all completions of the file."""
     gold: str | None
@@ -46,7 +45,6 @@ class StoredGroup:
     num_given: int
     """Completions that came with an answer, which was taken instead of reading their text."""
     elsewhere: Elsewhere
-    """What the other questions answered."""
     question: str
     """The question's text, if the file has it and texts are kept."""
     votes: Votes | None = None
@@ -58,40 +56,41 @@ class StoredGroup:
 
 
 def stored_groups(
-    source: CompletionFile,
-    rule: CreditRule,
-    *,
-    keep_texts: bool,
-    needs: Collection[str] = (),
-    on_bytes: Callable[[int], None] | None = None,
+    source: CompletionFile, rule: CreditRule, *, keep_texts: bool, needs: Collection[str] = ()
 ) -> list[StoredGroup]:
     """The groups of a file, by step and then as they end in the file; `rule` says how answers are read and compared.
 
-    Every completion must have the fields in `needs`. `on_bytes` gets the bytes of the file as they are read, and once
-    more as their answers are compared.
+    Every completion must have the fields in `needs`.
     """
-    rollouts: dict[GroupKey, list[Rollout]] = {}
+    rollouts: dict[GroupKey, dict[int, Rollout]] = {}
+    golds: dict[GroupKey, str] = {}
     num_given = Counter[GroupKey]()
-
-    def with_answers_read() -> Iterator[Rollout]:
-        """Each completion is checked by the caller before its answer is read; then its text need not be kept."""
-        for place, rollout in enumerate(source.rollouts(on_bytes)):
-            yield rollout
-            is_given = not isinstance(rollout.answer, Unread)
-            num_given[rollout.group] += is_given and bool(rollout.text)
-            read = read_answer(rule.reader, rollout.text, is_cut=rollout.is_finished is False)
-            light = rollout._replace(line=place, answer=rollout.answer if is_given else read)
-            light = light if keep_texts else light._replace(text="", question="")
-            rollouts.setdefault(rollout.group, []).append(light)
-
-    index = index_groups(source.path, with_answers_read(), needs=needs, method=rule.method.name)
-    num_bytes = source.path.stat().st_size / sum(group.size for group in index.values())
+    for place, rollout in enumerate(source.rollouts()):
+        key, line = rollout.group, rollout.line
+        group = rollouts.setdefault(key, {})
+        sample = len(group) if rollout.sample is None else rollout.sample
+        for name in needs:
+            if (rollout.entropy if name == "entropy" else rollout.facts.get(name)) is None:
+                raise DataError(source.path, _missing(name, rule.method.name), line)
+        if sample in group:
+            question = f"question {rollout.question_id!r} at step {rollout.step}"
+            raise DataError(source.path, f"sample {sample} of {question} appears twice", line)
+        if rollout.gold is not None and golds.setdefault(key, rollout.gold) != rollout.gold:
+            earlier = f"an earlier line of question {rollout.question_id!r} has {golds[key]!r}"
+            raise DataError(source.path, f"field 'gold' is {rollout.gold!r}, but {earlier}", line)
+        light = rollout._replace(line=place)
+        if isinstance(rollout.answer, Unread):
+            answer = read_answer(rule.reader, rollout.text, is_cut=rollout.is_finished is False)
+            light = light._replace(answer=answer)
+        else:
+            num_given[key] += bool(rollout.text)
+        group[sample] = light if keep_texts else light._replace(text="", question="")
+    if not rollouts:
+        raise DataError(source.path, "there are no rollouts in this file")
     by_step: dict[int, list[StoredGroup]] = {}
-    for key in sorted(index, key=lambda key: (key[0], rollouts[key][-1].line)):
-        stored = _stored(key, rollouts.pop(key), index[key].gold, num_given[key], rule)
+    for key in sorted(rollouts, key=lambda key: (key[0], max(rollout.line for rollout in rollouts[key].values()))):
+        stored = _stored(key, rollouts.pop(key), golds.get(key), num_given[key], rule)
         by_step.setdefault(stored.group.step, []).append(stored)
-        if on_bytes is not None:
-            on_bytes(round(num_bytes * stored.tally.size))
     if source.label_votes is not None:
         others = stored_groups(source.label_votes, rule, keep_texts=False)
         return voted_by([stored for groups in by_step.values() for stored in groups], others, source)
@@ -100,6 +99,14 @@ def stored_groups(
         votes = votes.after([(stored.question_id, stored.tally) for stored in step_groups])
         groups += [replace(s, elsewhere=votes.elsewhere(s.question_id, s.tally.keys_K)) for s in step_groups]
     return groups
+
+
+def _missing(name: str, method: str) -> str:
+    """What to say of a completion without a field that a method needs."""
+    reason = f"field {FIELDS.get(name, name)!r} is missing, and method {method!r} needs one for every completion"
+    fix = "Use --method ttrl or contrast, which need votes alone, or record it while sampling."
+    estimate = " It is estimated where 'logprobs' holds the log-probability of each token."
+    return f"{reason}. {fix}{estimate if name == 'entropy' else ''}"
 
 
 def first_visits(path: Path, rule: CreditRule, questions: Collection[str] | None = None) -> list[Evidence]:
@@ -133,8 +140,9 @@ def voted_by(groups: Sequence[StoredGroup], others: Sequence[StoredGroup], sourc
 
 
 def _stored(
-    key: GroupKey, rollouts: Sequence[Rollout], gold: str | None, num_given: int, rule: CreditRule
+    key: GroupKey, numbered: Mapping[int, Rollout], gold: str | None, num_given: int, rule: CreditRule
 ) -> StoredGroup:
+    rollouts = list(numbered.values())
     completions = tuple(Completion(r.text, r.entropy, r.answer, r.facts) for r in rollouts)
     group = Group(completions, question_id=key[1], step=key[0])
     classes = rule.classify(group)
@@ -143,7 +151,7 @@ def _stored(
         group=group,
         classes=classes,
         tally=rule.evidence(group, classes).tally,
-        samples_G=tuple(number if r.sample is None else r.sample for number, r in enumerate(rollouts)),
+        samples_G=tuple(numbered),
         places_G=tuple(r.line for r in rollouts),
         gold=gold,
         truth=right_class(classes, gold),

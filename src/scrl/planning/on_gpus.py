@@ -125,7 +125,8 @@ def gpu_lines(plan: GpuPlan) -> Iterator[str]:
     gpus = "a GPU" if config.gpus * config.nodes == 1 else f"{config.nodes} × {config.gpus} GPUs"
     yield f"{config.model}: {plan.shape.num_weights:,} weights; {gpus} of {plan.memory / GIB:g} GiB"
     questions = counted(work.questions, "question")
-    yield f"{counted(config.steps, 'step')} of {questions} × {config.completions} completions; of a step:"
+    steps = counted(config.steps, "step") if config.steps else "steps"
+    yield f"{steps} of {questions} × {config.completions} completions; of a step:"
     sampled, updates = work.sampled_rows * work.max_tokens, counted(work.updates, "update")
     yield f"  sampled  {work.sampled_rows:>9,} sequences of at most {work.max_tokens:,} tokens: {sampled:,}"
     trained = f"{work.longest:,}, {work.prompt} of a prompt (assumed): {work.trained_rows * work.longest:,}; {updates}"

@@ -34,11 +34,8 @@ TINY_MODEL = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The size of a run, in numbers and in lines for people."""
+    """The size of a run, in lines for people."""
 
-    updates: int
-    epochs: float
-    num_weights: int
     memory_bytes: dict[str, int]
     machine: str
     """The device and the type of working weights for which memory is counted: `CPU, float32`."""
@@ -53,6 +50,7 @@ def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
     With `by_shape`, a model that cannot be loaded is planned from its shape, if that is known; the plan then gives the
     reason, and says that prompts are not checked.
     """
+    config = config.with_steps()
     if config.engine == "local":
         set_up_allocator(config.compute)
     loaded, held_out = load_sets(config)
@@ -95,9 +93,10 @@ def _plan(
     work = replace(work_of(config, len(questions)), prompt=longest)
     updates = stream.updates(config.steps, config.questions_per_update)
     epochs = config.steps / stream.steps_per_epoch
-    groups = config.steps * work.questions
-    if "reference_share" in config.rule().needs:  # the start model is asked everything once
-        groups += len(questions)
+    completions = config.steps * work.questions * config.completions
+    if config.draws_votes:
+        rounds = math.ceil(epochs) if config.label_votes == "round" else 1
+        completions += rounds * len(questions) * config.votes_per_question
     memory = memory_bytes(config, shape, work)
     amounts = ", ".join(f"{name} {amount / GIB:.2f}" for name, amount in memory.items() if amount)
     device = pick_device(config.compute.device)
@@ -114,14 +113,14 @@ def _plan(
         f"{config.trained} trained → {work.trained_rows} sequences → {counted(work.updates, 'update')} a step",
         f"{counted(config.steps, 'step')}, {counted(updates, 'update')}, {epochs:.1f} epochs of "
         f"{counted(len(questions), 'question')}; up to "
-        f"{groups * config.completions * config.sampling.max_tokens:,} tokens sampled",
+        f"{completions * config.sampling.max_tokens:,} tokens sampled",
         f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and activations on "
         "top",
         *checkpoints,
         *warnings(config, len(questions), epochs, shape.num_weights),
     )
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
-    return Plan(updates, epochs, shape.num_weights, memory, f"{name}, {str(dtype).removeprefix('torch.')}", lines)
+    return Plan(memory, f"{name}, {str(dtype).removeprefix('torch.')}", lines)
 
 
 def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, int]:
@@ -151,10 +150,8 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
         yield f"WARNING: optimizer.learning_rate is {rate:g}; {usual:g} is usual; so far off, runs fail or do nothing"
     limit = getattr(rule.settings, "max_negative_share", 0.0)
     if rule.method.has_negatives and limit and config.completions * limit <= 1:
-        yield (
-            f"with {config.completions} completions no answer can be rarer than {limit:.1%}: nothing can be ruled out. "
-            f"Sample more than {1 / limit:.0f}."
-        )
+        why = f"no answer can be rarer than {limit:.1%}, to be ruled out; sample more than {1 / limit:.0f}"
+        yield f"with {config.completions} completions {why}"
     elif rule.method.has_negatives and limit and config.completions * limit <= 2:
         yield f"with {config.completions} completions only answers seen once can be ruled out"
     if config.evaluation.held_out and reader_of(config.questions) != (other := reader_of(config.evaluation.held_out)):
@@ -162,10 +159,7 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
     if not config.sampling.temperature:
         yield ALL_EQUAL
     elif config.sampling.is_restricted:
-        yield (
-            "sampling.top_p or top_k restrict what is drawn: the ratio in the loss is then biased, because it is that "
-            "of the unrestricted policy"
-        )
+        yield "sampling.top_p or top_k bias the ratio in the loss, which is that of the unrestricted policy"
     if config.probe and config.engine != "local":
         yield f"engine {config.engine} trains without a probe: look at some completions first, with scrl evaluate"
     if config.steps < 5:

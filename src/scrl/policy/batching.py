@@ -20,8 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from scrl.attention import attention_without_cudnn
-from scrl.device_copy import pad_rows, to_device
+from scrl.device import attention_without_cudnn, pad_rows, to_device
 from scrl.policy.losses import token_weights
 from scrl.policy.packing import Packing, packed_attention
 from scrl.policy.settings import Mean
@@ -155,7 +154,11 @@ class Batch:
             pieces = [piece for part in parts for piece in (part[0].prompt_P, *(row.tokens_T for row in part))]
             tokens_RL = np.concatenate(pieces).astype(np.int64)[None]
             firsts_R, lasts_R = _places_in_sequence(parts)
-            packing = Packing.of([_group_lengths(part) for part in parts], device)
+            groups: list[tuple[int, list[int]]] = [  # a single row is one piece
+                (len(part[0].prompt_P), [len(row.tokens_T) for row in part]) if len(part) > 1 else (part[0].length, [])
+                for part in parts
+            ]
+            packing = Packing.of(groups, device)
         else:
             tokens_RL = pad_rows([np.concatenate((row.prompt_P, row.tokens_T)) for row in rows], np.int64)
             firsts_R = tokens_RL.shape[1] * np.arange(len(rows)) + [len(row.prompt_P) for row in rows]
@@ -191,8 +194,3 @@ def _places_in_sequence(parts: Sequence[Sequence[TrainingRow]]) -> tuple[NDArray
             firsts.append(place)
             place += len(row.tokens_T)
     return np.asarray(firsts), np.asarray(lasts)
-
-
-def _group_lengths(part: Sequence[TrainingRow]) -> tuple[int, list[int]]:
-    """The lengths of a prompt and its completions; a single row is one piece."""
-    return (len(part[0].prompt_P), [len(row.tokens_T) for row in part]) if len(part) > 1 else (part[0].length, [])

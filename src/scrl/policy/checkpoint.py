@@ -19,9 +19,7 @@ from scrl.policy.model import (
     model_shape,
     quiet_progress,
 )
-from scrl.policy.optimizer import open_optimizer
 from scrl.policy.policy import Policy
-from scrl.policy.settings import OptimizerSettings
 
 OPTIMIZER = "optimizer.pt"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -83,27 +81,15 @@ def write_optimizer(policy: Policy, folder: Path) -> None:
     torch.save(policy.optimizer.state(), folder / OPTIMIZER)
 
 
-def checkpoint_bytes(policy: Policy) -> int:
-    """The size of a checkpoint that a run can resume from: the weights that are trained, and the optimizer."""
-    return saved_weight_bytes(policy.language_model) + policy.optimizer.state_bytes
-
-
 def checkpoints_bytes(policy: Policy, *, is_renewed: bool) -> int:
-    """The most that the checkpoints of a run take: `best`, and `last`, twice while a new one replaces it."""
-    best = saved_weight_bytes(policy.language_model, policy.language_model.published_dtype)
-    return best + checkpoint_bytes(policy) * (2 if is_renewed else 1)
+    """The most that the checkpoints of a run take: `best`, and `last`, twice while a new one replaces it.
 
-
-def saved_weight_bytes(language_model: LanguageModel, dtype: torch.dtype | None = None) -> int:
-    """What `write_weights` writes: the weights that are trained."""
-    trained = [weight for weight in language_model.model.parameters() if weight.requires_grad]
-    return sum(weight.numel() * (dtype or weight.dtype).itemsize for weight in trained)
-
-
-def bytes_per_weight(dtype: torch.dtype) -> int:
-    """What `checkpoint_bytes` counts of a weight of this type, when all are trained with the default optimizer."""
-    weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
-    return weight.nbytes + open_optimizer([weight], OptimizerSettings(), updates=1).state_bytes
+    Both hold the weights that are trained, `last` with the optimizer.
+    """
+    trained = [weight for weight in policy.language_model.model.parameters() if weight.requires_grad]
+    best: int = sum(weight.numel() for weight in trained) * policy.language_model.published_dtype.itemsize
+    last: int = sum(weight.nbytes for weight in trained) + policy.optimizer.state_bytes
+    return best + last * (2 if is_renewed else 1)
 
 
 def restore(policy: Policy, folder: Path) -> None:
@@ -136,7 +122,4 @@ def load_weights(language_model: LanguageModel, folder: Path) -> None:
         tied = (getattr(model, "_tied_weights_keys", None) or ()) if model.config.tie_word_embeddings else ()
         missing = [key for key in info.missing_keys if key not in tied]
     if missing or info.unexpected_keys:
-        kind = "adapter does" if language_model.has_adapter else "weights do"
-        raise InputError(
-            f"{folder}: its {kind} not fit the model: missing {missing}, unexpected {info.unexpected_keys}"
-        )
+        raise InputError(f"{folder}: does not fit the model: missing {missing}, unexpected {info.unexpected_keys}")

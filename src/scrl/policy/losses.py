@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scrl.errors import TrainingError
 from scrl.policy.settings import KLEstimate, Mean
 from scrl.records import Floats
 
@@ -29,6 +30,13 @@ MAX_LOG_RATIO = 20.0
 """The largest log ratio of a token: e²⁰ is far beyond every clip, and 0 · ∞ would be NaN."""
 MAX_KL = 10.0
 """The largest KL of a token, in verl's k3."""
+
+
+def require_finite(loss: float, grad_norm: float | None) -> None:
+    """Refuse to continue with weights that have become useless."""
+    if not (math.isfinite(loss) and math.isfinite(grad_norm or 0.0)):
+        found = f"the loss is {loss} and the gradient's norm {grad_norm}"
+        raise TrainingError(f"{found}. Lower optimizer.learning_rate, or compute in float32 (compute.dtype).")
 
 
 class Clip(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -48,22 +48,19 @@ class LanguageModel:
     published_dtype: torch.dtype = torch.float32
     """The type its weights were published in, whatever they are trained in."""
 
-    @property
-    def num_weights(self) -> int:
-        """How many weights it has, trained or not."""
-        return sum(weight.numel() for weight in self.model.parameters())
-
 
 @contextlib.contextmanager
-def in_eval_mode(model: Any) -> Iterator[None]:
-    """Without gradients, and with the model in eval mode for as long."""
-    was_training = model.training
-    model.eval()
+def in_eval_mode(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Without gradients, and without dropout in these modules, which is all that `eval` does, but takes longer for."""
+    training = [module for module in modules if module.training]
+    for module in training:
+        module.training = False
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(was_training)
+        for module in training:
+            module.training = True
 
 
 def plain_model(model: Any) -> Any:
@@ -109,7 +106,9 @@ def load_model(
         warnings.filterwarnings("ignore", message="mkldnn_matmul failed, switching to BLAS gemm", category=UserWarning)
     check_if_checkpoint(Path(name).expanduser())
     shape = model_shape(model_folder(name), trust_remote_code)
-    needed = weight_bytes(shape, dtype, trust_remote_code)
+    needed = 0  # where weights are quantized: their size is not known
+    if getattr(shape, "quantization_config", None) is None:
+        needed = empty_model(shape, trust_remote_code).num_parameters() * dtype.itemsize
     _check_files(Path(model_folder(name)), needed // dtype.itemsize)
     for place in {torch.device("cpu"), device}:  # weights are read into memory first, then moved
         free = free_bytes(place)
@@ -172,13 +171,6 @@ def empty_model(shape: Any, trust_remote_code: bool = False) -> Any:
 
     with loading(shape.name_or_path), torch.device("meta"):
         return AutoModelForCausalLM.from_config(shape, trust_remote_code=trust_remote_code)
-
-
-def weight_bytes(shape: Any, dtype: torch.dtype, trust_remote_code: bool = False) -> int:
-    """The size of a model's weights, from its configuration alone; 0 if they are quantized."""
-    if getattr(shape, "quantization_config", None) is not None:
-        return 0
-    return int(sum(weight.numel() for weight in empty_model(shape, trust_remote_code).parameters())) * dtype.itemsize
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -289,9 +281,7 @@ def _merge(base: Any, adapter: Path) -> Any:
     try:
         from peft import PeftModel
     except ImportError as error:
-        raise ConfigError(
-            f"model: {adapter} is an adapter, which needs the package peft. Install it with: pip install 'scrl[train]'"
-        ) from error
+        raise ConfigError(f"model: {adapter} is an adapter and needs peft: pip install 'scrl[train]'") from error
     with loading(str(adapter)), quiet_progress(), warnings.catch_warnings():
         warnings.filterwarnings("error", "Found missing adapter keys")  # some W would be left without its ΔW
         try:
@@ -326,26 +316,18 @@ def offline_without_hub(name: str) -> Iterator[None]:
 
     What was downloaded before is still found.
     """
-    from huggingface_hub import constants
+    from huggingface_hub import constants, get_session
 
-    if Path(name).expanduser().exists() or constants.HF_HUB_OFFLINE or _is_hub_there(constants.ENDPOINT):
-        yield
-        return
-    constants.HF_HUB_OFFLINE = True
+    before = constants.HF_HUB_OFFLINE
+    if not (before or Path(name).expanduser().exists()):
+        try:
+            get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
+        except Exception:  # each version of the hub's package has its own HTTP client, with its own errors
+            constants.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
-        constants.HF_HUB_OFFLINE = False
-
-
-def _is_hub_there(address: str) -> bool:
-    from huggingface_hub import get_session
-
-    try:
-        get_session().head(address, timeout=HUB_SECONDS)
-    except Exception:  # each version of the hub's package has its own HTTP client, with its own errors
-        return False
-    return True
+        constants.HF_HUB_OFFLINE = before
 
 
 def first_line(error: BaseException) -> str:
@@ -389,10 +371,7 @@ def make_savable(generation: Any) -> None:
 def check_savable(name: str, model: Any) -> None:
     """Refuse, before anything is trained, a model that transformers would refuse to save."""
     if model.can_generate() and (reason := _why_not_savable(model.generation_config)):
-        raise InputError(
-            f"model: {name}: its generation_config.json can be read, but not be saved with a "
-            f"checkpoint: {reason}. Correct that file."
-        )
+        raise InputError(f"model: {name}: its generation_config.json cannot be saved: {reason}. Correct that file.")
 
 
 def _why_not_savable(generation: Any) -> str | None:
@@ -427,7 +406,7 @@ def add_adapter(model: Any, lora: LoraSettings) -> Any:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
-        raise ConfigError("lora: needs the package peft. Install it with: pip install 'scrl[train]'") from error
+        raise ConfigError("lora: needs peft: pip install 'scrl[train]'") from error
     config = LoraConfig(r=lora.rank, lora_alpha=2 * lora.rank, target_modules="all-linear", task_type="CAUSAL_LM")
     return get_peft_model(model, config, autocast_adapter_dtype=False)  # the masters are the optimizer's
 

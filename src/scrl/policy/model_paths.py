@@ -48,9 +48,7 @@ def model_folder(name: str) -> str:
         raise InputError(f"model: {name} is a file; give the folder that holds config.json and the weights")
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         hint = "" if "/" in name else did_you_mean(name, PACKAGED)
-        raise InputError(
-            f"model: there is no folder {name}. Give a folder, a hub id (owner/name), or {EMBEDDED!r}.{hint}"
-        )
+        raise InputError(f"model: there is no folder {name}. Give one, a hub id (owner/name), or {EMBEDDED!r}.{hint}")
     return name
 
 
@@ -114,7 +112,5 @@ def _base_folder(adapter: Path) -> str:
     try:
         return model_folder(base)
     except InputError as error:
-        raise InputError(
-            f"model: {adapter} is an adapter of {base}, which cannot be used: {str(error).removeprefix('model: ')} "
-            f"If it has moved, write its path into base_model_name_or_path of {ADAPTER}."
-        ) from error
+        reason = f"is an adapter of {base}, which cannot be used: {str(error).removeprefix('model: ')}"
+        raise InputError(f"model: {adapter} {reason} base_model_name_or_path of {ADAPTER} says where.") from error

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -28,7 +28,15 @@ from scrl.policy.batching import (
     with_old_logprobs,
 )
 from scrl.policy.fused_layers import fuse_layers
-from scrl.policy.losses import Clip, clipped_surrogate, completion_ratios, is_clipped, kl_to_reference, token_ratios
+from scrl.policy.losses import (
+    Clip,
+    clipped_surrogate,
+    completion_ratios,
+    is_clipped,
+    kl_to_reference,
+    require_finite,
+    token_ratios,
+)
 from scrl.policy.memory import PassMemory, free_room, measure_pass
 from scrl.policy.model import LanguageModel, plain_model, recompute_activations
 from scrl.policy.optimizer import open_optimizer
@@ -36,14 +44,57 @@ from scrl.policy.packing import choose_packing
 from scrl.policy.scoring import TokenScorer
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.policy.token_scores import CHUNK_ELEMENTS
-from scrl.policy.update_report import Queued, QueuedUpdate, Sums, UpdateReport, sums_without_signal, total
 from scrl.records import Credit, Sampled
 
 Result = TypeVar("Result")
+Number_co = TypeVar("Number_co", covariant=True)
 Updates = Sequence[Sequence[TrainingRow]]
 """The rows of each update."""
 TRIED_LENGTH = 1024
 """Tokens of the completions that memory is measured on. sampling.max_tokens may be larger, but is rarely reached."""
+Queued = Tensor | float
+"""A number that a GPU may still be computing."""
+
+
+class Sums(NamedTuple, Generic[Number_co]):
+    """Sums over the tokens of a micro-batch, or of all micro-batches of an update."""
+
+    loss: Number_co
+    clipped: Number_co
+    tokens: Number_co
+    kl: Number_co
+
+
+def total(sums: Sequence[Sums[Queued]]) -> Sums[float]:
+    """The sums over all micro-batches, once they are computed."""
+    return Sums(*(sum(float(getattr(each, name)) for each in sums) for name in Sums._fields))
+
+
+class QueuedUpdate(NamedTuple):
+    """An optimizer step that a GPU may still be computing."""
+
+    sums: Sequence[Sums[Queued]]
+    """The sums of its micro-batches."""
+    grad_norm: Tensor
+    learning_rate: float
+
+    def read(self) -> tuple[Sums[float], float]:
+        """Its sums and the gradient's norm, once they are computed; refused if they are not finite."""
+        sums, grad_norm = total(self.sums), float(self.grad_norm)
+        require_finite(sums.loss, grad_norm)
+        return sums, grad_norm
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReport:
+    """What the updates of one step did."""
+
+    loss: float
+    grad_norm: float
+    clipped_share: float
+    learning_rate: float
+    kl: float | None
+    notes: tuple[str, ...] = ()
 
 
 class Policy:
@@ -161,13 +212,14 @@ class Policy:
             # In a step's first update π_old is π itself: the ratio is 1.
             updates[0] = [replace(row, old_logprobs_T=None) for row in updates[0]]
             updates[1:] = self._retry(lambda: self.rescore(updates[1:]), updates[1:])
-        done = [step.read() for step in [self._step(rows) for rows in updates]]  # all are queued before one is read
-        sums = total([update.sums for update in done])
+        queued = [self._step(rows) for rows in updates]  # all of them before one is read
+        sums_U, norms_U = zip(*(update.read() for update in queued), strict=True)
+        sums = total(sums_U)
         return UpdateReport(
-            loss=float(np.mean([update.sums.loss for update in done])),
-            grad_norm=float(np.mean([update.grad_norm for update in done])),
+            loss=float(np.mean([each.loss for each in sums_U])),
+            grad_norm=float(np.mean(norms_U)),
             clipped_share=sums.clipped / max(1.0, sums.tokens),
-            learning_rate=done[-1].learning_rate,
+            learning_rate=queued[-1].learning_rate,
             kl=sums.kl / max(1.0, sums.tokens) if self._loss.kl_weight else None,
             notes=tuple(self._notes),
         )
@@ -211,7 +263,8 @@ class Policy:
             self.optimizer.expect_nothing()
         for part in micro_batches:
             if self.is_without_signal(part):
-                sums.append(sums_without_signal(part))
+                # what the pass would have counted
+                sums.append(Sums(loss=0, clipped=0, tokens=sum(len(row.tokens_T) for row in part), kl=0))
                 continue
             batch = self._batch(part)
             with batch.attention(self._scorer.body_and_head):  # around backward too, which may recompute activations
@@ -303,10 +356,8 @@ class Policy:
                 parts = [part for rows in updates for part in self._micro_batches(rows)]
                 change = self.make_room() or self._take_less(parts, keeps_activations)
                 if change is None:
-                    raise TrainingError(
-                        "memory ran out with one completion at a time. Shorten sampling.max_tokens, or train an "
-                        "adapter (lora)."
-                    ) from error
+                    words = "memory ran out with one completion at a time: shorten sampling.max_tokens, or set lora"
+                    raise TrainingError(words) from error
             self._notes.append(f"memory ran out: {change}")
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()

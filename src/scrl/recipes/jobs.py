@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from scrl.credit.methods.controls import CONTROLS
 from scrl.errors import ConfigError, did_you_mean
 from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, find, with_method
 from scrl.recipes.paper import TABLES, Cell, PaperTable, Place
-from scrl.recipes.scales import at_scale, benchmark_at
+from scrl.recipes.scales import Scale, at_scale, benchmark_at
 
+Control = Literal["oracle", "random", "inverted"]
 VOTING = "voting"
 """The metric that says how far plain voting gets with the tokens that a run sampled."""
 
@@ -69,12 +70,8 @@ def start_of(experiment: Experiment) -> str:
     return longer if longer in EXPERIMENTS else start
 
 
-def with_controls(table: PaperTable, controls: Sequence[str]) -> PaperTable:
+def with_controls(table: PaperTable, controls: Sequence[Control]) -> PaperTable:
     """The table with a row for each control arm below every row of SCRL."""
-    names = [method.name for method in CONTROLS]
-    for name in controls:
-        if name not in names:
-            raise ConfigError(f"--controls: there is no {name!r}.{did_you_mean(name, names)}")
     extra = []
     for cell in table.cells:
         experiment = EXPERIMENTS.get(cell.experiment or "")
@@ -116,7 +113,7 @@ def _with_rows(table: PaperTable, extra: Sequence[tuple[Cell, Cell]]) -> PaperTa
     return replace(table, cells=tuple(cells))
 
 
-def jobs(tables: Sequence[PaperTable], scale: str) -> list[Job]:
+def jobs(tables: Sequence[PaperTable], scale: Scale) -> list[Job]:
     """Every experiment that the tables need, once at this scale, with all that is measured for it; starts first."""
     found: dict[str, Job] = {}
     for table, cell in ((each, cell) for each in tables for cell in each.cells):

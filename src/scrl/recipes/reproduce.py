@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from scrl.config import RunConfig, with_settings
 from scrl.data.prompts import filter_overlong
@@ -26,27 +26,22 @@ from scrl.engines.choice import check_engine, engine_of
 from scrl.engines.requirements import check_machine
 from scrl.engines.trl.settings import step_size
 from scrl.errors import ConfigError, DataError
-from scrl.evaluation.benchmark_run import BenchmarkListener, measure
+from scrl.evaluation.benchmark_run import measure
 from scrl.evaluation.gold import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
 from scrl.files.folders import num_processes
 from scrl.files.jsonl import read_json_lines
 from scrl.files.run_state import standing_of
+from scrl.listener import Listener
 from scrl.policy.model import load_tokenizer
 from scrl.recipes.catalogue import EXPERIMENTS, Experiment, episodes_of
 from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
-from scrl.recipes.scales import at_scale, config_at, prompt_at
+from scrl.recipes.scales import Scale, at_scale, config_at, prompt_at
 from scrl.records import Question
 from scrl.settings import merged
-from scrl.training.listeners import RunListener
 from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
-
-
-class Listener(RunListener, BenchmarkListener, Protocol):
-    """Receives the events of training and of evaluations."""
-
 
 ShowProgress = Callable[[int, str], AbstractContextManager[Listener]]
 """(steps, name) → the listener of a run with this many steps."""
@@ -56,7 +51,7 @@ ShowProgress = Callable[[int, str], AbstractContextManager[Listener]]
 class Choices:
     """What a user may choose about a reproduction."""
 
-    scale: str = "paper"
+    scale: Scale = "paper"
     seeds: tuple[int, ...] = (0,)
     steps: int | None = None
     """Steps in place of the recipe's."""
@@ -236,7 +231,7 @@ def _settings(
     return build_settings(merged(values, {name: overrides[name] for name in SHARED if name in overrides}))
 
 
-def _measure(settings: MeasurementSettings, folder: Path, listener: BenchmarkListener) -> None:
+def _measure(settings: MeasurementSettings, folder: Path, listener: Listener) -> None:
     """Measure what was not measured before; benchmarks of other tables stay."""
     if (folder / "evaluation.yaml").is_file():
         before = read_settings(folder)

@@ -8,31 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 from scrl.config import RunConfig, build_config
 from scrl.data.prompts import PromptSettings
-from scrl.errors import ConfigError, did_you_mean
 from scrl.policy.model_paths import EMBEDDED
 from scrl.recipes import catalogue
 from scrl.recipes.catalogue import EXPERIMENTS, Experiment, find
 from scrl.recipes.demo import SEED, TOY_STEPS, demo_config
 from scrl.recipes.paper import LENGTHS, MODELS, PRINTED, Cell, PaperTable, Place
 
-SCALES = ("paper", "demo")
+Scale = Literal["paper", "demo"]
 LEVELS = {
     "aime24": "hard", "aime25": "hard", "amc": "medium", "gpqa": "medium", "math500": "easy", "minerva": "easy"
 }  # fmt: skip
 """The level of generated arithmetic that represents a benchmark."""
 SHORT = {LENGTHS["10,240"]: 48}
 """If an experiment varies the length, the shorter one becomes this; all else is as long as in the demo."""
-SMALL_REWARDS = "rent"
-"""The method whose rewards are entropies: the demo's std_floor would silence it, so it has none."""
 _DEMO = demo_config("scrl", seed=SEED, steps=TOY_STEPS, model=EMBEDDED)
 
 
-def at_scale(experiment: Experiment, scale: str) -> Experiment:
+def at_scale(experiment: Experiment, scale: Scale) -> Experiment:
     """What represents an experiment at a scale."""
-    if _is_paper(scale):
+    if scale == "paper":
         return experiment
     max_tokens = length_at(experiment.max_tokens, scale)
     varied = ",".join(f"{name}={value:g}" for name, value in experiment.credit)
@@ -52,20 +50,20 @@ def at_scale(experiment: Experiment, scale: str) -> Experiment:
     )
 
 
-def benchmark_at(benchmark: str, scale: str) -> str:
+def benchmark_at(benchmark: str, scale: Scale) -> str:
     """The questions that represent a benchmark: those a run is trained on, as in the paper."""
-    return benchmark if _is_paper(scale) else f"arithmetic:{LEVELS[benchmark]}:train:64"
+    return benchmark if scale == "paper" else f"arithmetic:{LEVELS[benchmark]}:train:64"
 
 
-def length_at(max_tokens: int, scale: str) -> int:
+def length_at(max_tokens: int, scale: Scale) -> int:
     """The most tokens of a completion, in place of the paper's."""
-    return max_tokens if _is_paper(scale) else SHORT.get(max_tokens, _DEMO.sampling.max_tokens)
+    return max_tokens if scale == "paper" else SHORT.get(max_tokens, _DEMO.sampling.max_tokens)
 
 
-def config_at(experiment: Experiment, scale: str, *, seed: int | None = None, steps: int | None = None) -> RunConfig:
+def config_at(experiment: Experiment, scale: Scale, *, seed: int | None = None, steps: int | None = None) -> RunConfig:
     """The settings of a run at a scale; seed and steps are the scale's where none are given."""
     seed = default_seed(scale) if seed is None else seed
-    if _is_paper(scale):
+    if scale == "paper":
         config = catalogue.config_of(experiment, seed=seed)
         return config if steps is None else build_config(config.model_dump(mode="json") | {"steps": steps})
     catalogue.trained_benchmark(experiment)  # refuses a start model
@@ -73,7 +71,7 @@ def config_at(experiment: Experiment, scale: str, *, seed: int | None = None, st
     followed = {at_scale(EXPERIMENTS[name], scale).name for name in catalogue.FOLLOWED}
     changes = {
         "questions": scaled.trained_on,
-        "credit": {"std_floor": 0.0} if scaled.method == SMALL_REWARDS else dict(scaled.credit),
+        "credit": dict(scaled.credit),
         "completions": scaled.completions,
         "trained": scaled.trained,
         "sampling": {"max_tokens": scaled.max_tokens},
@@ -83,17 +81,17 @@ def config_at(experiment: Experiment, scale: str, *, seed: int | None = None, st
     return demo_config(str(scaled.method), seed=seed, steps=steps, model=EMBEDDED, more=changes)
 
 
-def prompt_at(experiment: Experiment, scale: str) -> PromptSettings:
-    return PromptSettings.model_validate(catalogue.prompt_of(experiment)) if _is_paper(scale) else _DEMO.prompt
+def prompt_at(experiment: Experiment, scale: Scale) -> PromptSettings:
+    return PromptSettings.model_validate(catalogue.prompt_of(experiment)) if scale == "paper" else _DEMO.prompt
 
 
-def default_seed(scale: str) -> int:
-    return 0 if _is_paper(scale) else SEED
+def default_seed(scale: Scale) -> int:
+    return 0 if scale == "paper" else SEED
 
 
-def mapping(scale: str) -> Iterator[str]:
+def mapping(scale: Scale) -> Iterator[str]:
     """What represents what, line by line."""
-    if _is_paper(scale):
+    if scale == "paper":
         yield "models, questions and lengths are the paper's own"
         return
     yield f"every model → the {_DEMO.model} model"
@@ -105,15 +103,15 @@ def mapping(scale: str) -> Iterator[str]:
     yield (
         f"at most {', '.join(lengths)}, all others → {_DEMO.sampling.max_tokens}; temperature "
         f"{_DEMO.sampling.temperature:g}, learning rate {_DEMO.optimizer.learning_rate:g}, std_floor "
-        f"{_DEMO.credit['std_floor']:g} for all methods but {SMALL_REWARDS}"
+        f"{_DEMO.credit['std_floor']:g}"
     )
     scaled = {at_scale(experiment, scale).name for experiment in EXPERIMENTS.values()}
     yield f"method, thresholds, N and M stay; {len(EXPERIMENTS)} experiments become {len(scaled)}"
 
 
-def table_at(table: PaperTable, scale: str) -> PaperTable:
+def table_at(table: PaperTable, scale: Scale) -> PaperTable:
     """The table of what represents its models, benchmarks and experiments; cells that become the same are one."""
-    if _is_paper(scale):
+    if scale == "paper":
         return table
     renamed = {cell.place: _renamed(cell, scale) for cell in table.cells}
     cells: dict[Place, Cell] = {}
@@ -124,7 +122,7 @@ def table_at(table: PaperTable, scale: str) -> PaperTable:
     return replace(table, cells=tuple(cells.values()))
 
 
-def _renamed(cell: Cell, scale: str) -> Cell:
+def _renamed(cell: Cell, scale: Scale) -> Cell:
     section, row, column = cell.section, cell.row, cell.column
     for name, model in MODELS.items():
         bare = model.rpartition("/")[2]
@@ -142,9 +140,3 @@ def _renamed(cell: Cell, scale: str) -> Cell:
     measured_on = cell.measured_on and benchmark_at(cell.measured_on, scale)
     cell = replace(cell, section=section, row=row, column=column)
     return replace(cell, paper=None, experiment=experiment, measured_on=measured_on)
-
-
-def _is_paper(scale: str) -> bool:
-    if scale not in SCALES:
-        raise ConfigError(f"scale: there is no {scale!r}.{did_you_mean(scale, SCALES)}")
-    return scale == "paper"

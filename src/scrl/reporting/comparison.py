@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 
@@ -113,22 +113,12 @@ def compare_all(pairings: Sequence[Pairing], metric: str) -> list[Comparison]:
     graded = [(pairing, pair) for pairing, pair in pairs if metrics_of(pair)]
     for pairing, pair in graded:
         for name, evaluation in zip(pairing.names, pair, strict=True):
-            _check_metric(metric, name, evaluation, measured)
+            if metric not in measured:
+                raise ConfigError(f"--metric: {metric!r} was not measured.{did_you_mean(metric, measured)}")
+            if metric + BY_QUESTION not in evaluation:
+                has = f"it has {', '.join(metrics_of([evaluation])) or 'no gold answers'}"
+                raise InputError(f"{name}: has no {metric} of {evaluation['benchmark']} question by question; {has}")
     return [_compare(pairing, pair, metric) for pairing, pair in graded]
-
-
-def _check_metric(metric: str, name: str, evaluation: Evaluation, measured: Iterable[str]) -> None:
-    """The metric exists, and this evaluation has it question by question."""
-    if metric + BY_QUESTION in evaluation:
-        return
-    benchmark, has = evaluation["benchmark"], metrics_of([evaluation])
-    if metric in evaluation:
-        raise InputError(f"{name}: has {metric} of {benchmark} only as a mean; evaluate it again")
-    if metric in measured:
-        if not has:
-            raise InputError(f"{name}: cannot be compared on {benchmark}: its questions have no gold answers")
-        raise InputError(f"{name}: has no {metric} of {benchmark}; it has {', '.join(has)}")
-    raise ConfigError(f"--metric: {metric!r} was not measured.{did_you_mean(metric, measured)}")
 
 
 def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str) -> Comparison:

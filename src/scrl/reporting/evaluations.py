@@ -70,7 +70,7 @@ def by_protocol(evaluations: Iterable[Evaluation]) -> dict[EvaluationProtocol, l
 
 def read_evaluations(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
     def is_numeric(key: str) -> object:
-        return key in _NUMBERS or PASS_OR_MAJ.fullmatch(key)
+        return key in _NUMBERS or (PASS_OR_MAJ.match(key) and not key.endswith(BY_QUESTION))
 
     return _read_steps(path, on_cut, is_numeric, has_protocol=True)
 
@@ -94,6 +94,11 @@ def _read_steps(
         for key in sorted(filter(is_numeric, fields)):
             if not _is_number(fields[key]):
                 raise DataError(path, f"field {key!r} must be a number, found {fields[key]!r}", line.number)
+        for key in (key for key in fields if key.endswith(BY_QUESTION)):
+            values = fields[key]
+            if not isinstance(values, dict) or not values or not all(map(_is_number, values.values())):
+                reason = f"field {key!r} must hold a number for each of one or more questions"
+                raise DataError(path, reason, line.number)
         identity = (step, EvaluationProtocol.of(fields)) if has_protocol else step
         if identity in steps:
             raise DataError(path, f"step {step} appears twice", line.number)
@@ -119,7 +124,6 @@ class Place:
     """The evaluations of one place, by step, and what a reader must know about its files."""
 
     name: str
-    """As the user wrote it."""
     folder: Path
     evaluations: tuple[Evaluation, ...]
     step: int | None = None
@@ -129,7 +133,6 @@ class Place:
     best_step: int | None = None
     """The step of the checkpoint `best`, which is chosen without gold."""
     standing: Standing | None = None
-    """The state of a run, if its last checkpoint says so."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -153,8 +156,6 @@ def read_place(text: str) -> Place:
     if not evaluations:
         fix = "wait for the run's first one, or measure its model: scrl evaluate RUN/checkpoints/last"
         raise DataError(file, f"holds no evaluation; {fix}")
-    for evaluation in evaluations:
-        _check_values(evaluation, file)
     steps = sorted({evaluation["step"] for evaluation in evaluations})
     if step is not None and step not in steps:
         after = ", ".join(map(str, steps))
@@ -194,18 +195,6 @@ def _evaluations_file(path: Path) -> Path:
     if (path / "evaluation.yaml").is_file():
         fix = f"it was not finished; resume with: scrl evaluate --resume --out {path}"
     raise DataError(path, f"has no {EVALUATIONS}; {fix}")
-
-
-def _check_values(evaluation: Evaluation, file: Path) -> None:
-    """Values by question are numbers by name; bounds are numbers."""
-    where = f"the evaluation of {evaluation['benchmark']!r} at step {evaluation['step']}"
-    for key, value in evaluation.items():
-        if PASS_OR_MAJ.match(key) and key.endswith(("_low", "_high")) and not _is_number(value):
-            raise DataError(file, f"{where}: field {key!r} must be a number, found {value!r}")
-        if not key.endswith(BY_QUESTION):
-            continue
-        if not isinstance(value, dict) or not value or not all(map(_is_number, value.values())):
-            raise DataError(file, f"{where}: field {key!r} must hold a number for each of one or more questions")
 
 
 def best_step_of(checkpoints: Path) -> int | None:

@@ -18,7 +18,7 @@ from matplotlib import rc_context, style
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from scrl.metrics import STEP_METRICS
+from scrl.metrics import SETS, STEP_METRICS
 from scrl.reporting.evaluations import EvaluationProtocol
 from scrl.reporting.sources import Source
 
@@ -117,13 +117,13 @@ class _Number(NamedTuple):
 
 
 def draw_plots(runs: Sequence[Source]) -> list[Plot]:
-    """All plots that have something to show: for one run a line per number, for several a plot per number."""
+    """All plots with a line to show: for one run a line per number, for several a plot per number."""
     protocols = list(dict.fromkeys(protocol for run in runs for protocol in run.series))
     benchmarks = [protocol.benchmark for protocol in protocols]
     panels: list[tuple[Panel, list[_Number]]] = [(EVALUATION, [])]
     for protocol in protocols:
-        benchmark = protocol.benchmark
-        name = benchmark if benchmarks.count(benchmark) == 1 else f"{benchmark} ({protocol.words})"
+        words = SETS.get(protocol.benchmark, protocol.benchmark)
+        name = words if benchmarks.count(protocol.benchmark) == 1 else f"{words} ({protocol.words})"
         panels[0][1].append(_Number("pass@1", name, f"pass@1 on {name}", protocol))
     for panel in PANELS:
         meanings = [(key, STEP_METRICS[key]) for key in panel.keys]
@@ -138,7 +138,8 @@ def draw_plots(runs: Sequence[Source]) -> list[Plot]:
                 (each.title, [_curve(run, each, run.name, look) for look, run in enumerate(runs)]) for each in numbers
             ]
         for title, curves in drafts:
-            if present := [curve for curve in curves if curve is not None]:
+            present = [curve for curve in curves if curve is not None]
+            if any(len(curve.steps) > 1 for curve in present):
                 plots.append(_draw(panel, title, present, f"plot{len(plots)}"))
     return plots
 
@@ -147,8 +148,8 @@ def _curve(run: Source, number: _Number, name: str, look: int, dashes: int = 0) 
     """The curve, with a band if the file has an interval for every value."""
     lines = run.metrics if number.protocol is None else run.series.get(number.protocol, [])
     lines = sorted((line for line in lines if number.key in line), key=lambda line: int(line["step"]))
-    if not lines:
-        return None
+    if not lines or (number.key == "positive_share" and not any(line[number.key] for line in lines)):
+        return None  # its method may have no labels
     steps, values = (tuple(line[key] for line in lines) for key in ("step", number.key))
     low, high = f"{number.key}_low", f"{number.key}_high"
     has_band = all(low in line and high in line for line in lines)

@@ -97,6 +97,7 @@ def render_report(sources: Sequence[Source]) -> str:
             for words in (*TOTALS, *(TOTALS_WITH_GOLD if any(run.is_graded for run in runs) else ()))
             if words not in OF_LABELS or any(run.totals[words].part for run in runs)
         ],
+        total=total_of,
         settings=settings_of(runs),
         data=page_data(sources),
         script=Markup(script),  # noqa: S704 - the package's own
@@ -109,6 +110,12 @@ def render_report(sources: Sequence[Source]) -> str:
         num_colours=len(COLOURS),
         dashes=DASHES,
     )
+
+
+def total_of(run: Source, words: str) -> Cell:
+    """A number over all groups; nothing about labels where the run has none."""
+    has_labels = any(run.totals[each].part for each in OF_LABELS & run.totals.keys())
+    return run.totals[words] if has_labels or words not in OF_LABELS else None
 
 
 class Story(NamedTuple):

@@ -21,7 +21,6 @@ MARKS = {
 }
 """Which evaluation of a place a row is about."""
 SHARES = ("agreement", "answered", "truncated")
-"""Shares of completions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,6 @@ class ResultRow:
     """The step of each run; empty for an evaluation outside a run."""
     scores: Mapping[str, Share]
     shares: Mapping[str, Share]
-    """Those of SHARES that were measured."""
     questions: int
     """The number of questions behind the scores; if every seed has its own, all of them together."""
     samples: int | None

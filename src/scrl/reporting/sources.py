@@ -15,7 +15,6 @@ from typing import IO, Any
 
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.completion_files import CompletionFile
-from scrl.data.rollouts import GroupIndex
 from scrl.errors import DataError, InputError
 from scrl.files.jsonl import parse_object
 from scrl.files.run_state import Standing, standing_of
@@ -23,7 +22,16 @@ from scrl.files.yaml_files import read_yaml
 from scrl.lab.audit import audit_groups
 from scrl.lab.stored_groups import StoredGroup, stored_groups
 from scrl.reporting.evaluations import Evaluation, EvaluationProtocol, by_protocol, read_evaluations, read_metrics
-from scrl.reporting.rollout_votes import QuestionVotes, RolloutLine, Visit, Votes, add_up, parse_rollout, read_votes
+from scrl.reporting.rollout_votes import (
+    QuestionVotes,
+    RolloutLine,
+    SampleNumbers,
+    Visit,
+    Votes,
+    add_up,
+    parse_rollout,
+    read_votes,
+)
 from scrl.reporting.tables import Ratio
 from scrl.reporting.text import plain, shorten, signed
 
@@ -75,7 +83,6 @@ class Source:
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     folder: Path = Path()
     standing: Standing | None = None
-    """The state of a run, if its last checkpoint says so."""
     totals: Mapping[str, Ratio] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     has_estimates: bool = False
@@ -187,7 +194,7 @@ def _question(groups: Sequence[StoredGroup], num_questions: int) -> ShownQuestio
 
 def _visit(stored: StoredGroup) -> Visit:
     truth, entropies_G = stored.truth, stored.tally.entropies_G or (nan,) * stored.tally.size
-    visit = Visit(stored.group.step, index=GroupIndex(stored.tally.size))
+    visit = Visit(stored.group.step, numbers=SampleNumbers(stored.tally.size))
     for key, entropy in zip(stored.tally.vote_keys, entropies_G, strict=True):
         is_right = None if truth is None else key is not None and key == truth.key
         votes = visit.votes.setdefault(key, Votes(None, is_right, 0))

@@ -30,20 +30,12 @@ def sample_groups(
     prompts_B = [Prompt(question.id, tokens_P) for question, tokens_P in asked_B]
     if tree is None:
         samples_B = sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step)
-        _check_samples(samples_B, len(prompts_B), num_samples)
+        if (sizes := [len(samples) for samples in samples_B]) != [num_samples] * len(prompts_B):
+            wanted = f"{num_samples} completions of each of {len(prompts_B)} prompts"
+            raise TrainingError(f"compute.sampler: sample must give {wanted}; it gave {sizes or 'none'}")
+        for sample in (sample for samples in samples_B for sample in samples if not isinstance(sample, Sample)):
+            kind = type(sample).__name__
+            raise TrainingError(f"compute.sampler: sample must give scrl.records.Sample objects; it gave {kind}")
     else:
         samples_B = sample_tree(sampler, prompts_B, settings, tree, seed=seed, step=step)
     return [Sampled(*asked, samples_G, at) for asked, samples_G in zip(asked_B, samples_B, strict=True)]
-
-
-def _check_samples(samples_B: Sequence[Sequence[Sample]], prompts: int, number: int) -> None:
-    """Refuse what a user's own sampler drew, if it is not `number` samples of each of this many prompts."""
-    sizes = [len(samples) for samples in samples_B]
-    if sizes != [number] * prompts:
-        raise TrainingError(
-            f"compute.sampler: sample must give {number} completions of each of {prompts} prompts; it gave "
-            f"{', '.join(map(str, sizes)) or 'none'}"
-        )
-    others = [type(each).__name__ for samples in samples_B for each in samples if not isinstance(each, Sample)]
-    if others:
-        raise TrainingError(f"compute.sampler: sample must give scrl.records.Sample objects; it gave {others[0]}")

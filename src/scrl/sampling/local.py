@@ -1,6 +1,6 @@
-"""The local sampler: groups of completions from the policy's own weights, in this process.
+"""The local sampler: groups of completions from the policy's own weights, in this process; or a user's own instead.
 
-    sampler = LocalSampler(model, tokenizer, max_rows=256)
+    sampler = open_sampler(language_model, compute)
     samples_BG = sampler.sample(prompts_B, settings, num_samples=32, seed=0, step=7)
 
 Each prompt is prefilled once for its N completions; rows that have ended leave the batch; the log-probability and the
@@ -10,25 +10,27 @@ full-vocabulary entropy of every token are recorded while it is drawn, so that n
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from scrl.errors import TrainingError
-from scrl.policy.model import plain_model
-from scrl.records import Floats, Sample
+from scrl.errors import ConfigError, TrainingError
+from scrl.policy.model import LanguageModel, in_eval_mode, plain_model
+from scrl.policy.settings import ComputeSettings
+from scrl.records import Sample
 from scrl.sampling.decoders import Decoder, GroupDecoder, TransformersDecoder, why_not_grouped
 from scrl.sampling.draw import row_uniforms
 from scrl.sampling.eager_decode import DecodedRows, decode_eagerly, left_pad
 from scrl.sampling.gpu.fused_weights import why_not_fused
 from scrl.sampling.gpu.graph_engine import GraphEngine, Request
-from scrl.sampling.sampler import Prompt
+from scrl.sampling.sampler import MEMBERS, Prompt, Sampler
 from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.stop_texts import Detokenizer, StopTexts
+from scrl.user_code import import_user_module
 
 REFILLS = 4
 """If waiting completions replace those that end, a call is given this many times as many completions as there are
@@ -37,9 +39,6 @@ rows: near its end there are none left to fill free rows with."""
 
 class LocalSampler(Detokenizer):
     """Draws from a model in this process's memory; never sees an answer."""
-
-    shares_weights = True
-    """It reads the policy's own weights, and records the distribution it draws from."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class LocalSampler(Detokenizer):
         """
         super().__init__(tokenizer)
         self._model = model
-        self._modules = list(model.modules())
+        self._modules = list(model.modules())  # thousands with an adapter: to find them takes a while
         self.max_rows = max_rows
         self._record = tuple(record)
         self._on_note, self._on_token = on_note, on_token
@@ -89,7 +88,7 @@ class LocalSampler(Detokenizer):
         """N completions for each prompt, as many in parallel as `max_rows` and memory allow."""
         while True:
             try:
-                with self._in_eval_mode(), torch.inference_mode():
+                with in_eval_mode(self._modules), torch.inference_mode():
                     return self._sample(prompts_B, num_samples, settings, (seed, step))
             except torch.OutOfMemoryError as error:
                 if self.max_rows == 1:
@@ -102,18 +101,6 @@ class LocalSampler(Detokenizer):
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
-    @contextmanager
-    def _in_eval_mode(self) -> Iterator[None]:
-        """No dropout. An adapter has thousands of modules: `eval` and `train` would take 30 ms of every call."""
-        training = [module for module in self._modules if module.training]
-        for module in training:
-            module.training = False
-        try:
-            yield
-        finally:
-            for module in training:
-                module.training = True
-
     def _sample(
         self,
         prompts_B: Sequence[Prompt],
@@ -121,11 +108,15 @@ class LocalSampler(Detokenizer):
         settings: SamplingSettings,
         seeds: tuple[int, int | str],
     ) -> list[tuple[Sample, ...]]:
-        if self._engine is not None:
-            samples = self._decode_captured(self._engine, prompts_B, num_samples, settings, seeds)
-        else:
+        if self._engine is None:
             batches = row_batches(prompts_B, num_samples, self.max_rows)
             samples = [each for batch in batches for each in self._decode_batch(*batch, settings, seeds)]
+        elif requests := requests_for(prompts_B, num_samples, settings, seeds):
+            stops = self.stop_texts(settings.stop)
+            rows = self._engine.generate(requests, settings, self._record, self.max_rows, stops)
+            samples = self._to_samples(rows, stops)
+        else:
+            samples = []
         return [tuple(samples[first : first + num_samples]) for first in range(0, len(samples), num_samples)]
 
     def _decode_batch(
@@ -149,21 +140,6 @@ class LocalSampler(Detokenizer):
         )
         return self._to_samples(rows, stops)
 
-    def _decode_captured(
-        self,
-        engine: GraphEngine,
-        prompts_B: Sequence[Prompt],
-        num_samples: int,
-        settings: SamplingSettings,
-        seeds: tuple[int, int | str],
-    ) -> list[Sample]:
-        """All completions of all prompts."""
-        requests, stops = requests_for(prompts_B, num_samples, settings, seeds), self.stop_texts(settings.stop)
-        if not requests:
-            return []
-        rows = engine.generate(requests, settings, self._record, self.max_rows, stops)
-        return self._to_samples(rows, stops)
-
     def release(self) -> None:
         """Free the memory that is kept between calls."""
         if self._engine is not None:
@@ -173,7 +149,9 @@ class LocalSampler(Detokenizer):
         numbers = {"logprobs_T": rows.logprobs_RT, "entropies_T": rows.entropies_RT}
         numbers |= {f"{fact}s_T": values_RT for fact, values_RT in rows.facts_RT.items()}
         arrays = {name: values_RT.cpu().numpy().astype(np.float64) for name, values_RT in numbers.items()}
-        check_finite([arrays["logprobs_T"]])
+        if not np.isfinite(arrays["logprobs_T"]).all():
+            reason = "the model's outputs are not numbers: its weights are broken"
+            raise TrainingError(f"{reason}. Start from a sound checkpoint, with a lower optimizer.learning_rate.")
         lengths_R, tokens_RT = rows.lengths_R.tolist(), rows.tokens_RT.cpu().numpy()
         tokens = [tokens_RT[row, :length].copy() for row, length in enumerate(lengths_R)]
         texts = self.texts(tokens, stops)
@@ -234,18 +212,47 @@ def why_not_captured(device: torch.device) -> str | None:
     return None
 
 
-def check_finite(logprobs: Iterable[Floats]) -> None:
-    """Refuse log-probabilities that are NaN or infinite."""
-    if not all(np.isfinite(values).all() for values in logprobs):
-        raise TrainingError(
-            "the model's outputs are not numbers: its weights are broken. Start from a sound checkpoint, with a lower "
-            "optimizer.learning_rate."
-        )
-
-
 def end_tokens(model: nn.Module, tokenizer: Any) -> list[int]:
     """The tokens that end a completion: the model's and the tokenizer's."""
     config = getattr(plain_model(model), "generation_config", None)
     eos = getattr(config, "eos_token_id", None)
     ends = {eos} if isinstance(eos, int) else set(eos or ())
     return sorted(ends | ({tokenizer.eos_token_id} - {None}))
+
+
+def open_sampler(
+    language_model: LanguageModel,
+    compute: ComputeSettings,
+    *,
+    record: Collection[str] = (),
+    on_note: Callable[[str], None] | None = None,
+    on_token: Callable[[int, int], None] | None = None,
+) -> Sampler:
+    """The sampler that `compute.sampler` names, on a loaded model.
+
+    `record` names what is recorded of every token besides log-probability and entropy. `on_note` is told what makes
+    sampling slower, `on_token` by the local sampler how many tokens each completion has so far, of how many.
+    """
+    is_ours, model, tokenizer = compute.sampler == "local", language_model.model, language_model.tokenizer
+    make: Any = partial(LocalSampler, on_token=on_token) if is_ours else own_sampler(compute.sampler)
+    sampler: Sampler = make(model, tokenizer, max_rows=compute.sampler_rows, record=record, on_note=on_note)
+    lacking = [name for name in MEMBERS if not hasattr(sampler, name)]
+    if lacking:
+        reason = f"what {compute.sampler!r} makes has no {', '.join(lacking)}"
+        raise ConfigError(f"compute.sampler: {reason}; scrl.sampling.sampler.Sampler says what it needs")
+    return sampler
+
+
+def own_sampler(path: str) -> Any:
+    """A user's sampler by its import path, `module:NAME`."""
+    module, name = import_user_module(path, "compute.sampler")
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise ConfigError(f"compute.sampler: {module.__name__!r} has no {name!r} that can be called")
+    return found
+
+
+def check_sampler(compute: ComputeSettings) -> None:
+    """Refuse a sampler that cannot run here, before a model is loaded."""
+    if compute.sampler != "local":
+        own_sampler(compute.sampler)

@@ -7,10 +7,8 @@ A user's own sampler is `module:NAME`, where NAME(model, tokenizer, *, max_rows,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
-
-import numpy as np
 
 from scrl.records import Sample, Tokens
 from scrl.sampling.settings import SamplingSettings
@@ -27,10 +25,6 @@ class Prompt:
     max_tokens: int | None = None
     """The most new tokens; None: as many as the settings allow."""
 
-    def continued(self, prefix_T: Tokens) -> Prompt:
-        """The same question, with the beginning of a completion appended."""
-        return replace(self, tokens_P=np.concatenate((self.tokens_P, prefix_T)))
-
 
 class Sampler(Protocol):
     """Draws groups of completions from the policy as it is at the time of the call; never sees an answer."""
@@ -39,8 +33,6 @@ class Sampler(Protocol):
     """What a user should know about it."""
     max_rows: int
     """Completions decoded in parallel."""
-    shares_weights: bool
-    """Whether it reads the weights that are trained; one with a copy must be released before an update."""
 
     @property
     def rows_per_call(self) -> int:
@@ -58,7 +50,7 @@ class Sampler(Protocol):
         """N completions of each prompt; completion i of a prompt does not depend on the others."""
 
     def release(self) -> None:
-        """Free memory; the next call of `sample` reads the weights as they are then."""
+        """Free memory, before every update; the next call of `sample` reads the weights as they are then."""
 
     def texts(self, rows: Sequence[Tokens], stops: StopTexts | None) -> list[str]:
         """The texts of these rows of tokens, cut after the first stop text."""
@@ -67,7 +59,4 @@ class Sampler(Protocol):
         """What recognises these stop texts; None if there are none."""
 
 
-MEMBERS = (
-    "note", "max_rows", "shares_weights", "rows_per_call", "sample", "release", "texts", "stop_texts",
-)  # fmt: skip
-"""The members of a Sampler."""
+MEMBERS = [name for name in (*Sampler.__annotations__, *vars(Sampler)) if not name.startswith("_")]

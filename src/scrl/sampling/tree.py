@@ -39,7 +39,7 @@ def sample_tree(
     forks = [
         Prompt(  # ends just before the fork; its name gives it its own random numbers
             f"{prompt.question_id} root {number} fork {order}",
-            prompt.continued(root.tokens_T[:place]).tokens_P,
+            np.concatenate((prompt.tokens_P, root.tokens_T[:place])),
             (prompt.max_tokens or settings.max_tokens) - place,
         )
         for prompt, roots_M in zip(prompts_B, roots_BM, strict=True)

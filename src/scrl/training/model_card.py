@@ -12,6 +12,7 @@ import yaml
 from scrl.config import RunConfig
 from scrl.data.prompts import plain_template, prompt_messages, template_switches
 from scrl.files.run_state import Standing
+from scrl.metrics import SETS
 from scrl.records import Question
 from scrl.reporting.evaluations import Evaluation, by_protocol, metrics_of
 from scrl.reporting.result_rows import score
@@ -204,15 +205,15 @@ def _changes(export: Export, evaluations: Sequence[Evaluation]) -> str:
         before, after = series[0], next((line for line in series if line["step"] == export.step), series[-1])
         if before["step"] == 0 < after["step"]:
             names = (name for name in (*metrics_of([before]), "agreement", "answered") if name in before.keys() & after)
-            found += [(protocol.benchmark, name, before, after) for name in names]
+            found += [(SETS.get(protocol.benchmark, protocol.benchmark), name, before, after) for name in names]
     if not found:
         return "The run was not measured before and after. `scrl evaluate` does it.\n"
     steps = sorted({int(after["step"]) for *_, after in found})
     missing = "" if export.step is None or export.step in steps else f" Step {export.step} itself was not measured."
     rounded = "" if export.dtype == "float32" else f", before weights were rounded to {export.dtype}"
     caption = (
-        f"In %, with the 95 % interval over questions in brackets, measured by the run{rounded}. stream: the questions "
-        f"trained on. Agreement is no proof of being right.{missing}"
+        f"In %, with the 95 % interval over questions in brackets, measured by the run{rounded}. "
+        f"Agreement is no proof of being right.{missing}"
     )
     header = ("questions", "number", "start model", *(f"step {step}" for step in steps))
     rows = [

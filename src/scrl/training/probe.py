@@ -21,7 +21,7 @@ from scrl.errors import InputError
 from scrl.policy.checkpoint import checkpoints_bytes
 from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy
-from scrl.policy.scoring import scorer
+from scrl.policy.scoring import completion_logprobs
 from scrl.records import Sample, Sampled
 from scrl.sampling.settings import ALL_EQUAL
 
@@ -73,12 +73,12 @@ def score_probe(sampled_B: Sequence[Sampled], rollout_seconds: float, language_m
     """The probe, with its completions scored by the start model."""
     pairs = [(sampled.prompt_P, sample.tokens_T) for sampled in sampled_B for sample in sampled.samples_G]
     began = time.perf_counter()
-    scores = scorer(language_model.model)(pairs, 1.0)
+    logprobs_R = completion_logprobs(language_model.model, pairs)
     score_seconds = time.perf_counter() - began
     every = max(1, len(pairs) // FOLLOWED)
     rows = [
         (prompt.tolist(), tokens[:FOLLOWED_TOKENS].tolist(), logprobs[:FOLLOWED_TOKENS].tolist())
-        for (prompt, tokens), (logprobs, _) in list(zip(pairs, scores, strict=True))[::every][:FOLLOWED]
+        for (prompt, tokens), logprobs in list(zip(pairs, logprobs_R, strict=True))[::every][:FOLLOWED]
     ]
     return Probe(sampled_B, rollout_seconds, score_seconds, rows)
 
@@ -90,9 +90,8 @@ def shift(rows: Sequence[Row], language_model: LanguageModel) -> float:
         if not prompt or not 0 < len(tokens) == len(logprobs) or max(*prompt, *tokens) >= size:
             raise InputError("the state of the run is damaged: probe: must hold tokens of the model")
     pairs = [(np.asarray(prompt), np.asarray(tokens)) for prompt, tokens, _ in rows]
-    scores = scorer(language_model.model)(pairs, 1.0)
     before = np.concatenate([logprobs for _, _, logprobs in rows])
-    return float(np.mean(np.abs(np.concatenate([logprobs for logprobs, _ in scores]) - before)))
+    return float(np.mean(np.abs(np.concatenate(completion_logprobs(language_model.model, pairs)) - before)))
 
 
 def shift_note(nats: float, config: RunConfig, *, had_signal: bool = True) -> str:
@@ -116,7 +115,8 @@ def why_no_signal(steps: Sequence[Mapping[str, Any]], config: RunConfig) -> str:
     if not config.sampling.temperature:
         return ALL_EQUAL
     if is_mostly("no_answer_share"):
-        return f"hardly any completion has an answer ({config.reader}). Try another reader or prompt.instruction."
+        how = "another reader, prompt.instruction or a longer sampling.max_tokens; rollouts.jsonl has them"
+        return f"hardly any completion has an answer ({config.reader}). Try {how}."
     if is_mostly("unanimous_share"):
         return "completions agree already. Try harder questions, more completions or a higher sampling.temperature."
     return "nothing was learned. Sample more completions, or check the reader."
@@ -154,18 +154,6 @@ def proposals(probe: Probe, answered: int, others: Mapping[str, int], config: Ru
         if answered < FEW_ANSWERED * total and count >= enough:
             return [*ways, f"--reader {name}, which finds {count}"]
     return ways
-
-
-def no_answers_note(samples: Sequence[Sample], reader: str) -> str:
-    """What to look at if this reader finds hardly any answer; other readers are named only if they find more."""
-    answered, others = count_by_reader(samples, reader)
-    better = ", ".join(f"{name} finds {count}" for name, count in others.items() if count > answered)
-    ways = f"another reader ({better}), " if better else ""
-    return (
-        f"hardly any completion has an answer ({reader} finds {answered} of {len(samples)}): look at some in "
-        f"rollouts.jsonl. Perhaps {ways}a longer sampling.max_tokens, a lower sampling.temperature or another "
-        "prompt.instruction is needed."
-    )
 
 
 def count_by_reader(samples: Sequence[Sample], reader: str) -> tuple[int, dict[str, int]]:

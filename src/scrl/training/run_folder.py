@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,6 +62,10 @@ class RunFolder:
         if not (self.path / "config.yaml").is_file():
             raise InputError(f"{self.path}: there is no run to resume here (no config.yaml)")
         return read_config(self.path / "config.yaml")
+
+    @property
+    def resume_command(self) -> str:
+        return shlex.join(["scrl", "train", "--resume", str(self.path)])
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -187,9 +192,7 @@ def _full_disk(draft: Path) -> str | None:
     if free > NEARLY_FULL:
         return None
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    return (
-        f"the disk of {draft.parent} is full: {written / 1e9:.3f} GB of it were written, {free / 1e9:.3f} GB are free"
-    )
+    return f"the disk of {draft.parent} is full: {written / 1e9:.3f} GB were written, {free / 1e9:.3f} GB are free"
 
 
 def check_room(folder: Path, needed: int) -> None:
@@ -197,10 +200,8 @@ def check_room(folder: Path, needed: int) -> None:
     place = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
     free = shutil.disk_usage(place).free
     if free < needed:
-        raise InputError(
-            f"{folder}: the run's checkpoints need {needed / 1e9:.2f} GB, and the disk of {place} has "
-            f"{free / 1e9:.2f} GB free; make room, or give a folder on another disk with --out"
-        )
+        has = f"the disk of {place} has {free / 1e9:.2f} GB free; make room, or give another --out"
+        raise InputError(f"{folder}: the run's checkpoints need {needed / 1e9:.2f} GB, and {has}")
 
 
 def environment(config: RunConfig, device: str) -> dict[str, Any]:

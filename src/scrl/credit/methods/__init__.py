@@ -7,7 +7,6 @@ from types import ModuleType
 
 from scrl.credit.method import Method
 from scrl.credit.methods import compass, contrast, controls, etmr, restrain, scrl, ttrl
-from scrl.credit.methods.related import dare, ddrl, empo, evol_rl, rent
 from scrl.errors import ConfigError, did_you_mean
 from scrl.user_code import import_user_module
 
@@ -25,11 +24,6 @@ METHODS: dict[str, Method] = {
         scrl.WITHOUT_NEGATIVE,
         scrl.WITHOUT_GATE,
         scrl.WITHOUT_SHAPING,
-        rent.RENT,
-        empo.EMPO,
-        ddrl.DDRL,
-        dare.DARE,
-        evol_rl.EVOL_RL,
         *controls.CONTROLS,
     )
 }

@@ -13,8 +13,7 @@ No code was published; the formulas are those of summaries and reviews of the pa
 * how the path reward is normalised: a mean weighted by entropy is our reading (the fact `decisiveness`), and its weight
   is 1 (`path_weight`);
 * missing answers: here they do not vote and earn nothing, because a truncated completion that repeats itself is as
-  decisive as can be; with `missing_path = "own"` they are paid for their path like all others. Whether the most
-  confident of all may be one of them is not said: here it may.
+  decisive as can be. Whether the most confident of all may be one of them is not said: here it may.
 
 κ scales the rewards of all supporters of y⁺ alike: with normalised advantages and no path reward it cancels.
 """
@@ -22,7 +21,6 @@ No code was published; the formulas are those of summaries and reviews of the pa
 from __future__ import annotations
 
 from math import exp, fsum
-from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -44,9 +42,6 @@ class CompassSettings(CreditSettings):
         description="The sign in c = exp(± std of d): 1 trusts a changing margin, -1 a steady one; 0: all votes equal.",
     )
     path_weight: float = Field(1.0, ge=0, description="λ: weight of the path reward.")
-    missing_path: Literal["none", "own"] = Field(
-        "none", description="What a completion without an answer earns: nothing, or its path reward."
-    )
 
 
 def confidences(evidence: Evidence, settings: CompassSettings) -> list[float]:
@@ -72,8 +67,8 @@ def reward(evidence: Evidence, labels: Labels, settings: CompassSettings) -> Sha
     if not settings.path_weight:
         return Shaped(answer_G)
     has_answer_G = np.array(evidence.tally.class_of_G) != MISSING
-    is_paid_G = has_answer_G | (settings.missing_path == "own")
-    return Shaped(answer_G + np.where(is_paid_G, settings.path_weight * evidence.fact("decisiveness"), 0.0), answer_G)
+    path_G = np.where(has_answer_G, settings.path_weight * evidence.fact("decisiveness"), 0.0)
+    return Shaped(answer_G + path_G, answer_G)
 
 
 COMPASS = Method(

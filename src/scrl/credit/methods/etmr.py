@@ -8,13 +8,12 @@ N = B = 2.
 
 The paper's second part, advantages reshaped by entropy, is the setting `reshape`:
 
-    residual     Â_i ← max(0, 2 − h_i / h̄) Â_i       (2 − h / h̄ = 1 + (h̄ − h) / h̄)
-    clip         Â_i ← clip(Â_i, −β, β)
+    Â_i ← max(0, 2 − h_i / h̄) Â_i       (2 − h / h̄ = 1 + (h̄ − h) / h̄)
 
 It is off by default: in the table of the SCRL paper the row ETMR has the numbers of the tree alone, although its text
 names both. No code was published; two summaries agree on the above. What is uncertain:
 
-* whether h̄ is the mean over the completions trained on (our choice) or over all that voted (`mean_entropy`);
+* whether h̄ is the mean over the completions trained on (our choice) or over all that voted;
 * 2 − h / h̄ is below 0 for a completion of more than twice the mean entropy, where it would flip its advantage's sign:
   it is not taken below 0. Where h̄ = 0 nothing is changed;
 * which leaves are trained on (here by `which_trained`, as everywhere; tokens that leaves share are trained on in each
@@ -46,12 +45,8 @@ class EtmrSettings(CreditSettings):
 
     forks: int = Field(2, ge=1, description="N: places of highest entropy in each root at which it forks.")
     branches: int = Field(2, ge=1, description="B: completions written from each fork, besides the root itself.")
-    reshape: Literal["none", "residual", "clip"] = Field(
-        "none", description="Advantages as they are, smaller where the entropy is high, or clipped."
-    )
-    max_advantage: float = Field(2.0, gt=0, description="β: advantages are clipped to ±β (reshape: clip).")
-    mean_entropy: Literal["trained", "all"] = Field(
-        "trained", description="h̄: over the completions trained on, or over all (reshape: residual)."
+    reshape: Literal["none", "residual"] = Field(
+        "none", description="Advantages as they are, or smaller where the entropy is high."
     )
 
 
@@ -76,17 +71,12 @@ def advantage(
     rows: Sequence[int],
     settings: EtmrSettings,
 ) -> SplitAdvantage:
-    """The usual advantages, clipped to ±β or scaled by max(0, 2 − h_i / h̄)."""
+    """The usual advantages, scaled by max(0, 2 − h_i / h̄) where that is asked for."""
     advantages_M = reward_advantages(shaped.rewards_G[list(rows)], settings)
-    if settings.reshape == "clip":
-        advantages_M = np.clip(advantages_M, -settings.max_advantage, settings.max_advantage)
     if settings.reshape == "residual":
-        entropies_G = evidence.tally.entropies_G
-        assert entropies_G is not None
-        entropies_M = [entropies_G[i] for i in rows]
-        averaged = entropies_M if settings.mean_entropy == "trained" else entropies_G
-        mean = fsum(averaged) / len(averaged)
-        if mean:
+        assert evidence.tally.entropies_G is not None
+        entropies_M = [evidence.tally.entropies_G[i] for i in rows]
+        if mean := fsum(entropies_M) / len(entropies_M):
             advantages_M = np.maximum(0.0, 2 - np.array(entropies_M) / mean) * advantages_M
     return split_by_sign(advantages_M)
 

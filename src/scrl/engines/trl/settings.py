@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from scrl.config import RunConfig
-from scrl.engines.requirements import shared_refusals
+from scrl.engines.requirements import refuse, shared_refusals
 from scrl.errors import ConfigError, did_you_mean
 from scrl.optional_deps import require_extra
 from scrl.policy.settings import BETAS
@@ -18,29 +18,17 @@ NEEDS_MET = frozenset({"entropy", "length", "text", "truth", "elsewhere"})
 
 
 def check_config(config: RunConfig) -> None:
-    for name, reason in _refusals(config):
-        raise ConfigError(f"{name}: {reason}. Change it, or use engine: local.")
+    refuse(_refusals(config))
     if config.engine_options.get("use_vllm"):
         require_extra("vllm", "engine_options.use_vllm")
-    rule = config.rule()
-    hooks = (
-        (rule.method.advantage, "computes its own advantages, and TRL's are single numbers of mean 0"),
-        (rule.method.plan, "samples completions that share their beginnings, and TRL samples each separately"),
-    )
-    reasons = [reason for hook, reason in hooks if hook is not None]
-    reasons += [f"needs {need!r}, and TRL has no place for it" for need in sorted(rule.needs - NEEDS_MET)]
-    if reasons:
-        raise ConfigError(f"method: {config.method!r} {reasons[0]}. Use another method, or engine: local.")
 
 
 def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
     """(setting, reason) for every setting that TRL cannot honour."""
-    yield from shared_refusals(config, "TRL")
+    yield from shared_refusals(config, "TRL", NEEDS_MET)
     loss, compute = config.loss, config.compute
-    if config.sampling.temperature == 0:
-        yield "sampling.temperature", "TRL samples, it does not take the likeliest token"
-    if compute.sampler != "local":
-        yield "compute.sampler", "TRL has its own sampler; for vLLM set engine_options.use_vllm: true"
+    if config.rule().method.advantage is not None:
+        yield "method", f"{config.method!r} computes its own advantages, and TRL's are single numbers of mean 0"
     if loss.entropy_bonus:
         yield "loss.entropy_bonus", "TRL weighs the entropy by tokens, not as it weighs the loss"
     if loss.kl_weight and loss.kl not in ("k3", "k3-capped"):
@@ -59,10 +47,8 @@ def step_size(config: RunConfig, questions: int) -> int:
     """B for this many questions in all; it must be the same at every step."""
     whole, rest = divmod(questions, config.questions_per_step)
     if rest and 0 < whole < config.steps and not config.drop_last:
-        raise ConfigError(
-            f"questions_per_step: TRL's steps are all of one size, and {config.questions_per_step} do not divide the "
-            f"{questions} questions. Choose a divisor, or leave the last ones out with drop_last."
-        )
+        reason = f"TRL's steps are of one size, and {config.questions_per_step} do not divide {questions} questions"
+        raise ConfigError(f"questions_per_step: {reason}. Choose a divisor, or drop_last.")
     return min(config.questions_per_step, questions)
 
 
@@ -70,16 +56,12 @@ def batch_sizes(config: RunConfig, questions: int, processes: int) -> dict[str, 
     """One generation = one step of `questions` groups of M rows; how many rows go into a pass and an update."""
     groups = min(config.questions_per_update, questions)
     if questions % groups:
-        raise ConfigError(
-            f"questions_per_update: TRL's updates are all of one size, and {groups} do not divide the {questions} "
-            "questions of a step. Choose a divisor."
-        )
+        reason = f"TRL's updates are of one size, and {groups} do not divide the {questions} questions of a step"
+        raise ConfigError(f"questions_per_update: {reason}. Choose a divisor.")
     rows, rest = divmod(groups * config.trained, processes)
     if rest:
-        raise ConfigError(
-            f"trained: the {groups} × {config.trained} completions of an update cannot be divided evenly among "
-            f"{processes} processes. Change trained or questions_per_update, or start another number of processes."
-        )
+        reason = f"{processes} processes do not divide the {groups} × {config.trained} completions of an update"
+        raise ConfigError(f"trained: {reason}. Change it, questions_per_update or the processes.")
     most = 2 if config.loss.mean == "pairs" else config.compute.micro_batch
     if config.loss.mean == "pairs" and rows % 2:
         raise ConfigError(f"loss.mean: pairs need an even number of completions per process; an update has {rows}")

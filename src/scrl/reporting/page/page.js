@@ -113,12 +113,14 @@ function showLies(isGraded) {
   const total = counted(DATA.questions.length, "question");
   $("lies-title").textContent = isGraded ? "Where consensus lied" : "Where consensus moved";
   const whose = DATA.sources.length > 1 ? " in some run" : "";
-  const what = `${isGraded ? "the most frequent answer is wrong at the end" : "the most frequent answer changed"}${whose}`;
+  const isFollowed = views.some((shown) => shown.some((each) => each && each.visits > 1));
+  const wrong = `the most frequent answer is wrong${isFollowed ? " at the end" : ""}`;
+  const what = `${isGraded ? wrong : "the most frequent answer changed"}${whose}`;
   const others = isGraded ? "The most agreed lies come first" : "The most agreed come first";
   const numTied = isGraded ? views.filter((shown) => shown.some((each) => each && isTied(each.last))).length : 0;
   const tied = numTied ? ` On ${numTied.toLocaleString("en")} it is tied with the right one.` : "";
   $("lies-lead").textContent = places.length
-    ? `On ${places.length.toLocaleString("en")} of ${total} ${what}.${tied} ${others}; one bar a visit.`
+    ? `On ${places.length.toLocaleString("en")} of ${total} ${what}.${tied} ${others}${isFollowed ? "; one bar a visit" : ""}.`
     : `On none of ${total} ${isGraded ? what : `did the most frequent answer change${whose}`}.${tied}`;
   $("lies-list").replaceChildren(...places.slice(0, NUM_LIES).map((place) => {
     const seen = DATA.sources.map((source, at) => [source, views[place][at]]).filter(([, shown]) => shown);

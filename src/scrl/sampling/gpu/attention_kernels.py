@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from scrl.sampling.gpu.decode_state import PREFIX, PROMPT, SUFFIX, DecodeState, PageTables
+from scrl.sampling.gpu.decode_step import PREFIX, PROMPT, SUFFIX, DecodeState, PageTables
 from scrl.sampling.gpu.fused_weights import Layer, Shape
 
 LOG2_E = 1.4426950408889634

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from scrl.sampling.gpu.decode_state import ALIVE, COMPLETION, LENGTH, LIMIT, SUFFIX, TOKEN, Completions, DecodeState
+from scrl.sampling.gpu.decode_step import ALIVE, COMPLETION, LENGTH, LIMIT, SUFFIX, TOKEN, Completions, DecodeState
 from scrl.sampling.settings import SamplingSettings
 
 BLOCK = 4096

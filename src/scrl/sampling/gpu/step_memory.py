@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from scrl.attention import attention_without_cudnn
-from scrl.device_copy import pad_rows, to_device
+from scrl.device import attention_without_cudnn, pad_rows, to_device
 from scrl.policy.memory import RESERVED_SHARE
 from scrl.records import Floats
 from scrl.sampling.decoders import rope_tables
-from scrl.sampling.gpu.decode_state import COMPLETION, FIELDS, Completions, DecodeState, PageTables
-from scrl.sampling.gpu.decode_step import Ops, run_prompts
+from scrl.sampling.gpu.decode_step import COMPLETION, FIELDS, Completions, DecodeState, Ops, PageTables, run_prompts
 from scrl.sampling.gpu.fused_weights import FusedWeights, Shape
 from scrl.sampling.gpu.scheduler import Prefix, Row, pages_for
 
@@ -83,6 +81,8 @@ class StepMemory:
             return torch.zeros(shape, dtype=dtype, device=like.device)
 
         cos_LD, sin_LD = rope_tables(model, size.prompt_tokens + size.max_tokens + 1)
+        # A power of two of them; no model has the token -1.
+        ends = [*end_tokens, *[-1] * ((1 << max(0, len(end_tokens) - 1).bit_length()) - len(end_tokens))]
         C, T, real = size.completions + 1, size.max_tokens, torch.float32
         return cls(
             size=size,
@@ -92,7 +92,7 @@ class StepMemory:
                 fields=zeros(len(FIELDS), size.slots),
                 cos_LD=cos_LD.contiguous(),
                 sin_LD=sin_LD.contiguous(),
-                end_tokens=torch.tensor(pad_end_tokens(end_tokens), dtype=torch.int32, device=like.device),
+                end_tokens=torch.tensor(ends, dtype=torch.int32, device=like.device),
                 draw_params=zeros(2, dtype=real),
             ),
             completions=Completions(
@@ -121,7 +121,7 @@ class StepMemory:
         self.state.fields.zero_()
 
     def prefill(self, ops: Ops, weights: FusedWeights, prefixes: Sequence[Prefix]) -> None:
-        """Store the keys and values of prompts."""
+        """Store the keys and values of prompts, batch by batch."""
         for batch in prefill_batches([len(prefix.tokens_P) for prefix in prefixes]):
             self._prefill(ops, weights, [prefixes[number] for number in batch])
 
@@ -193,9 +193,3 @@ def prefill_batches(lengths: Sequence[int]) -> list[list[int]]:
             batches.append([])
         batches[-1].append(number)
     return batches
-
-
-def pad_end_tokens(end_tokens: Sequence[int]) -> list[int]:
-    """The end tokens, padded to a power of two with a token that no model has."""
-    size = 1 << max(0, len(end_tokens) - 1).bit_length()
-    return [*end_tokens, *[-1] * (size - len(end_tokens))]

@@ -1,1 +1,0 @@
-"""Label-free methods of other papers, beyond the baselines of the SCRL paper."""
