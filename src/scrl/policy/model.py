@@ -129,8 +129,8 @@ def load_model(
 
 def _check_files(folder: Path, weights: int) -> None:
     """Refuse a folder whose files cannot hold the weights of its config, before memory is taken for them."""
-    held = sum(path.stat().st_size for pattern in ("*.safetensors", "*.bin") for path in folder.glob(pattern))
-    if folder.is_dir() and held < weights:  # a byte each is the least
+    held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if 0 < held < weights:  # a byte each is the least; there are none on the hub, or in a folder of pickles
         raise InputError(
             f"model: {folder}: its config.json is of {weights:,} weights, and its files have {held:,} bytes; is the "
             "download complete, and the config its own?"
