@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, RenderableType
+from rich.constrain import Constrain
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
@@ -127,16 +128,7 @@ class _Bar(Progress):
     """Leaves room for the ^C that a terminal echoes: a full line would wrap and leave the old bar on the screen."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        yield _Shorter(self.make_tasks_table(self.tasks))
-
-
-class _Shorter(NamedTuple):
-    """Three columns fewer than the terminal has."""
-
-    shown: RenderableType
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from console.render(self.shown, options.update_width(options.max_width - 3))
+        yield Constrain(self.make_tasks_table(self.tasks), self.console.width - 3)
 
 
 # When a run ends early

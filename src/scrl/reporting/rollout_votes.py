@@ -62,36 +62,18 @@ class Votes:
 
 
 @dataclass(slots=True)
-class SampleNumbers:
-    """The numbers of a visit's completions, as lines are read."""
-
-    size: int = 0
-    seen: set[int] | None = None
-    """None while they come as 0, 1, 2, …"""
-
-    def has(self, sample: int) -> bool:
-        return sample < self.size if self.seen is None else sample in self.seen
-
-    def add(self, sample: int) -> None:
-        if self.seen is None and sample != self.size:
-            self.seen = set(range(self.size))
-        if self.seen is not None:
-            self.seen.add(sample)
-        self.size += 1
-
-
-@dataclass(slots=True)
 class Visit:
     """One question at one step."""
 
     step: int
     votes: dict[str | None, Votes] = field(default_factory=dict)
     """By the key of the class; missing answers are under None."""
-    numbers: SampleNumbers = field(default_factory=SampleNumbers)
+    samples: set[int] = field(default_factory=set)
+    """The numbers of its completions."""
 
     @property
     def size(self) -> int:
-        return self.numbers.size
+        return len(self.samples)
 
     @property
     def is_graded(self) -> bool:
@@ -165,10 +147,10 @@ def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
                 reason = f"field {key!r} of question {name!r} is {now!r}, but an earlier line has {before!r}"
                 raise DataError(path, reason, line.number)
         visit = question.by_step.setdefault(rollout.step, Visit(rollout.step))
-        if visit.numbers.has(rollout.sample):
+        if rollout.sample in visit.samples:
             reason = f"sample {rollout.sample} of question {name!r} at step {rollout.step} appears twice"
             raise DataError(path, reason, line.number)
-        visit.numbers.add(rollout.sample)
+        visit.samples.add(rollout.sample)
         votes = visit.votes.setdefault(rollout.answer_class, Votes(rollout.label, rollout.correct, line.offset))
         if (votes.label, votes.is_right) != (rollout.label, rollout.correct):
             reason = (

@@ -25,7 +25,6 @@ from scrl.reporting.evaluations import Evaluation, EvaluationProtocol, by_protoc
 from scrl.reporting.rollout_votes import (
     QuestionVotes,
     RolloutLine,
-    SampleNumbers,
     Visit,
     Votes,
     add_up,
@@ -194,7 +193,7 @@ def _question(groups: Sequence[StoredGroup], num_questions: int) -> ShownQuestio
 
 def _visit(stored: StoredGroup) -> Visit:
     truth, entropies_G = stored.truth, stored.tally.entropies_G or (nan,) * stored.tally.size
-    visit = Visit(stored.group.step, numbers=SampleNumbers(stored.tally.size))
+    visit = Visit(stored.group.step, samples=set(range(stored.tally.size)))
     for key, entropy in zip(stored.tally.vote_keys, entropies_G, strict=True):
         is_right = None if truth is None else key is not None and key == truth.key
         votes = visit.votes.setdefault(key, Votes(None, is_right, 0))

@@ -28,7 +28,7 @@ from scrl.policy.model_paths import ADAPTER, PACKAGED, adapter_folder, base_of, 
 from scrl.policy.settings import ComputeSettings
 from scrl.reporting.evaluations import best_step_of, read_evaluations
 from scrl.training.interrupts import finish_first
-from scrl.training.model_card import SETTINGS, Export, export_card
+from scrl.training.model_card import Export, export_card
 from scrl.training.run_folder import RunFolder
 from scrl.training.state import permitted_changes
 
@@ -127,7 +127,7 @@ def export_model(source: Checkpoint, out: Path, *, merge: bool = False, dtype: s
                 trust_remote_code=trust_remote_code,
             )  # fmt: skip
             (place / "README.md").write_text(card, encoding="utf-8")
-        write_config(source.config, place / SETTINGS)
+        write_config(source.config, place / "training.yaml")
     return export
 
 
