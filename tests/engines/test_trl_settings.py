@@ -204,7 +204,7 @@ def test_the_version_it_was_made_for_is_taken(monkeypatch):
 @pytest.mark.parametrize("changes", [(), ("drop_last=true",), ("steps=3",)], ids=["all", "drop_last", "few steps"])
 @pytest.mark.parametrize("questions", [5, 8, 24, 30])
 def test_steps_must_all_be_of_one_size(changes, questions):
-    settings = config("questions_per_step=8", *changes)
+    settings = config("questions_per_step=8", *changes).with_steps(questions)
     if questions == 30 and not changes:  # 8, 8, 8, 6; the fourth is not reached in 3 steps
         with pytest.raises(ConfigError, match="30 questions"):
             step_size(settings, questions)
