@@ -136,10 +136,8 @@ def _as_questions(questions: Questions) -> list[Question]:
     numbered = []
     for number, question in enumerate(questions):
         if not isinstance(question, str | Question):
-            raise InputError(
-                f"questions: number {number} must be text or a Question, found {type(question).__name__}; with a gold "
-                "answer it is scrl.Question(id, text, gold)"
-            )
+            reason = f"number {number} must be text or a scrl.Question(id, text, gold)"
+            raise InputError(f"questions: {reason}, found {type(question).__name__}")
         numbered.append(Question(str(number), question) if isinstance(question, str) else question)
     return numbered
 

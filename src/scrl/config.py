@@ -165,17 +165,16 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _check_together(self) -> RunConfig:
         if self.trained > self.completions:
-            reason = f"is more than completions ({self.completions}): lower trained or raise completions"
-            raise ConfigError(f"trained ({self.trained}) {reason}")
+            raise ConfigError(f"trained ({self.trained}) is more than completions ({self.completions}): lower it")
         if self.engine == "local" and self.engine_options:
             raise ConfigError(f"engine_options: the local engine has none; got {', '.join(self.engine_options)}")
         rule = self.rule()
         rule.check_plan(self.completions)
         if self.label_votes != "present" and rule.method.weighs_votes:
-            raise ConfigError(
-                f"label_votes: method {self.method!r} weighs each vote by what is known of its completion, so no "
-                "others can vote. Use label_votes: present, or another method."
+            reason = (
+                f"method {self.method!r} weighs each vote by what is known of its completion, so no others can vote"
             )
+            raise ConfigError(f"label_votes: {reason}. Use label_votes: present, or another method.")
         return self
 
     def rule(self) -> CreditRule:

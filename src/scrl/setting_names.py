@@ -102,9 +102,8 @@ class Names:
                 result = merged(result, tree_of(setting, values[name]))
                 continue
             if old != values[name]:
-                raise ConfigError(
-                    f"{name} is short for {setting}, and both are given: {values[name]!r} and {old!r}; leave out one"
-                )
+                given = f"{values[name]!r} and {old!r}"
+                raise ConfigError(f"{name} is short for {setting}, and both are given: {given}; leave out one")
         return result
 
     def refuse_unknown(self, values: Mapping[str, Any], *, is_option: bool = False, more: Collection[str] = ()) -> None:

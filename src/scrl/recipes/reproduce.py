@@ -88,10 +88,8 @@ def check(all_jobs: Sequence[Job], choices: Choices) -> None:
         raise ConfigError("scrl reproduce: is one process, which starts its runs itself; leave out torchrun")
     for job in all_jobs:
         if job.has_curve and choices.engine != "local":
-            raise ConfigError(
-                f"engine: {choices.engine} does not measure {job.name} on its way as the paper does; leave out the "
-                "figure, or the engine"
-            )
+            reason = f"{choices.engine} does not measure {job.name} on its way as the paper does"
+            raise ConfigError(f"engine: {reason}; leave out the figure, or the engine")
     models = sorted({at_scale(job.experiment, choices.scale).model for job in all_jobs})
     if "model" in choices.overrides and len(models) > 1:
         raise ConfigError(f"model: one cannot stand for {', '.join(models)}; reproduce their experiments one by one")

@@ -154,8 +154,7 @@ def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
         votes = visit.votes.setdefault(rollout.answer_class, Votes(rollout.label, rollout.correct, line.offset))
         if (votes.label, votes.is_right) != (rollout.label, rollout.correct):
             reason = (
-                f"'label' and 'correct' are {rollout.label!r} and {rollout.correct!r}, but an earlier completion with "
-                f"the same 'answer_class' at this step has {votes.label!r} and {votes.is_right!r}"
+                "'label' and 'correct' are not those of an earlier completion with the same 'answer_class' and step"
             )
             raise DataError(path, reason, line.number)
         votes.count += 1

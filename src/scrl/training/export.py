@@ -141,11 +141,8 @@ def remarks(source: Checkpoint) -> Iterator[str]:
         return
     what = "answers" if source.step in steps else "numbers and answers"
     missing = "" if source.step in steps else f"step {source.step} was not evaluated: "
-    other = (
-        f"; for that model: scrl export {source.run} --checkpoint last"
-        if standing is not None and standing.step == last
-        else ""
-    )
+    is_last = standing is not None and standing.step == last
+    other = f"; for that model: scrl export {source.run} --checkpoint last" if is_last else ""
     yield f"{missing}the run's {what} are of step {last}{other}"
 
 

@@ -192,9 +192,8 @@ def _full_disk(draft: Path) -> str | None:
     if free > NEARLY_FULL:
         return None
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    return (
-        f"the disk of {draft.parent} is full: {written / 1e9:.3f} GB of it were written, {free / 1e9:.3f} GB are free"
-    )
+    sizes = f"{written / 1e9:.3f} GB of it were written, {free / 1e9:.3f} GB are free"
+    return f"the disk of {draft.parent} is full: {sizes}"
 
 
 def check_room(folder: Path, needed: int) -> None:
@@ -202,10 +201,8 @@ def check_room(folder: Path, needed: int) -> None:
     place = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
     free = shutil.disk_usage(place).free
     if free < needed:
-        raise InputError(
-            f"{folder}: the run's checkpoints need {needed / 1e9:.2f} GB, and the disk of {place} has "
-            f"{free / 1e9:.2f} GB free; make room, or give a folder on another disk with --out"
-        )
+        sizes = f"need {needed / 1e9:.2f} GB, and the disk of {place} has {free / 1e9:.2f} GB free"
+        raise InputError(f"{folder}: the run's checkpoints {sizes}; make room, or give another disk with --out")
 
 
 def environment(config: RunConfig, device: str) -> dict[str, Any]:

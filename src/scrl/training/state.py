@@ -139,10 +139,8 @@ def permitted_changes(settings: Mapping[str, Any], config: RunConfig) -> list[st
     changes = list(changed_settings(saved.model_dump(mode="json"), config.model_dump(mode="json")))
     fixed = [words for name, words in changes if name.split(".")[0] not in MAY_CHANGE]
     if fixed:
-        raise InputError(
-            f"the settings are not those of the last checkpoint: {'; '.join(fixed)}. Put them back; only "
-            f"{', '.join(MAY_CHANGE)} may change."
-        )
+        reason = f"the settings are not those of the last checkpoint: {'; '.join(fixed)}"
+        raise InputError(f"{reason}. Put them back; only {', '.join(MAY_CHANGE)} may change.")
     return [words for _, words in changes]
 
 
@@ -153,14 +151,10 @@ def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[
     if before.questions != now.questions:
         raise InputError(f"{config.questions}: is not what the run was started with; put it back to resume")
     if before.model != now.model:
-        raise InputError(
-            f"model: {config.model} has other weights, another config or tokenizer than when the run was started; put "
-            "it back to resume"
-        )
+        reason = "has other weights, another config or tokenizer than when the run was started"
+        raise InputError(f"model: {config.model} {reason}; put it back to resume")
     if before.user_code != now.user_code:
         say("the code of a method, a reader or a sampler of your own has changed since the run was started")
     if before.held_out and now.held_out and before.held_out != now.held_out:
-        raise InputError(
-            f"evaluation.held_out: {config.evaluation.held_out} holds other questions than before, and the page would "
-            "compare them with each other; put it back to resume, or leave it out"
-        )
+        reason = f"{config.evaluation.held_out} holds other questions than before"
+        raise InputError(f"evaluation.held_out: {reason}; put it back to resume, or leave it out")
