@@ -309,7 +309,6 @@ def _checked(values: Mapping[str, Any], *, is_option: bool = False) -> dict[str,
 
 
 def _credit_names(values: Mapping[str, Any]) -> list[str]:
-    """The settings of the chosen method, if it is one of ours."""
     method = METHODS.get(str(values.get("method")), METHODS["scrl"])
     return [f"credit.{name}" for name in method.settings.model_fields]
 
@@ -343,4 +342,3 @@ def _value(text: str) -> Any:
 
 
 NAMES = Names(RunConfig, RUN_NAMES, not_here=NOT_OF_A_RUN)
-"""The names of a run's settings."""

@@ -62,7 +62,6 @@ class Completion(NamedTuple):
     answer: str | Unread | None = UNREAD
     """The answer as read elsewhere, None for no answer; it wins over `text`."""
     facts: Mapping[str, float] = MappingProxyType({})
-    """Some of FACTS."""
     is_cut: bool = False
     """Whether it was cut at the most tokens allowed."""
 
@@ -199,7 +198,6 @@ class Tally:
 
     @property
     def vote_keys(self) -> tuple[str | None, ...]:
-        """The answer of each vote; None for no answer."""
         keys = (*self.keys_K, None)  # the last has the index of a missing answer, MISSING = -1
         return tuple(keys[j] for j in self.votes)
 
@@ -238,7 +236,6 @@ class Elsewhere:
     """What the other questions of the stream answered, each at its last visit."""
 
     num_questions: int
-    """How many other questions have been seen."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """p̄(a): the mean share of an answer over them, by its key; 0 where it is absent."""
     stock: tuple[str, ...] = ()

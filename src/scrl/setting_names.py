@@ -84,11 +84,9 @@ class Names:
 
     model: type[BaseModel]
     short: Mapping[str, str]
-    """Short name → setting."""
     not_here: Mapping[str, str] = field(default_factory=dict)
     """Names that make sense elsewhere but not here, and why."""
     listed_by: str = "scrl train --list-settings"
-    """The command that shows them all."""
 
     def long(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values under their long names; a setting with two values is refused."""

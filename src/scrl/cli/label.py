@@ -35,7 +35,6 @@ NOT_HERE = {
     "steps": "votes are counted step by step, as the file has them",
     "learning_rate": "nothing is trained here; it is a setting of scrl train",
 }
-"""Settings of a run that make no sense here, and why."""
 
 
 def label(
@@ -168,7 +167,6 @@ def summary_table(result: dict[str, Any]) -> Table:
 
 
 def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
-    """What a user should know about these numbers."""
     if result["entropy_only_questions"] and not rule.settings.std_floor:
         yield (
             f"On {result['entropy_only_questions']} of {result['questions']} questions no label tells the completions "

@@ -34,8 +34,6 @@ class Lines:
 
 
 class PlainProgress(Lines):
-    """Steps, evaluations and tokens in lines."""
-
     def __init__(self, console: Console, steps: int = 0, name: str = "") -> None:
         super().__init__(console, name)
         self._steps = steps
@@ -105,7 +103,6 @@ def result_line(record: dict[str, Any]) -> str:
 
 @contextmanager
 def show_progress(steps: int, name: str = "") -> Iterator[PlainProgress]:
-    """The listener that suits the kind of output."""
     console = plain_console()
     if not sys.stdout.isatty():
         yield PlainProgress(console, steps, name)

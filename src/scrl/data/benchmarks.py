@@ -32,7 +32,6 @@ from scrl.records import Question
 from scrl.seeds import generator_for
 
 DATA_VARIABLE = "SCRL_DATA"
-"""The environment variable that names the folder of benchmarks."""
 OPTIONS_SEED = 0
 """Seed for the order of GPQA's options."""
 
@@ -75,8 +74,6 @@ def _cell(fields: Fields, column: str) -> str:
 
 
 class HubTable(NamedTuple):
-    """One split of a data set on the hub."""
-
     name: str
     split: str
     revision: str
@@ -166,7 +163,6 @@ def load_benchmark(name: str, *, data_dir: str | Path | None, limit: int | None 
 
 
 def find_benchmark(name: str) -> BenchmarkSource:
-    """A benchmark by name, without levels."""
     if name not in BENCHMARKS:
         raise ConfigError(f"{name}: there is no such benchmark.{did_you_mean(name.lower(), BENCHMARKS)}")
     return BENCHMARKS[name]

@@ -39,16 +39,12 @@ IN_WORDS = {BOXED: NUMBER, BOXED_SYSTEM: NUMBER_SYSTEM}
 
 @dataclass(frozen=True, slots=True)
 class PromptStyle:
-    """The prompt of one model family."""
-
     origin: str
-    """Where it comes from."""
     system: str = ""
     """If empty, no system message is sent, and the template may insert its own."""
     instruction: str = BOXED
     """After every question and one space; empty for none."""
     is_chat: bool = True
-    """Whether it needs a chat template."""
     thinking: bool | None = None
     """Value for the template's `enable_thinking`; None if the template has no such switch."""
 
@@ -158,7 +154,6 @@ def _in_words(text: str, settings: PromptSettings) -> str:
 
 
 def template_switches(tokenizer: Any, settings: PromptSettings) -> dict[str, bool]:
-    """Extra arguments for the chat template."""
     thinking = STYLES[style_of(tokenizer, settings)].thinking
     return {} if thinking is None else {"enable_thinking": thinking}
 
@@ -193,7 +188,6 @@ def asked(questions: Sequence[Question], tokenizer: Any, settings: PromptSetting
 
 
 _made: WeakKeyDictionary[Any, dict[Any, tuple[str, Tokens]]] = WeakKeyDictionary()
-"""The prompts made so far, by tokenizer."""
 
 
 def _prompts(questions: Sequence[Question], tokenizer: Any, settings: PromptSettings) -> list[tuple[str, Tokens]]:
@@ -288,7 +282,6 @@ def readable(settings: PromptSettings, tokenizer: Any) -> PromptSettings:
 
 
 def instruction_notes(settings: PromptSettings, tokenizer: Any) -> list[str]:
-    """A note if the style's own instruction is left out."""
     if readable(settings, tokenizer) == settings:
         return []
     return ["questions are asked without an instruction: the tokenizer does not know the words of the usual one"]

@@ -61,7 +61,6 @@ class AnswerRow:
     p_right_low: float | None = None
     p_right_high: float | None = None
     checked: bool | None = None
-    """Whether it is right, if it was checked."""
     is_answered: bool | None = None
     """Whether it is among those answered, if a largest error rate was given."""
     note: str | None = None

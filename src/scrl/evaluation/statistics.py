@@ -37,7 +37,6 @@ class Difference:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 

@@ -102,12 +102,9 @@ def rollout_line(question: Question, number: int, response: Any) -> dict[str, An
 
 @dataclass(eq=False)
 class _UnansweredError(Exception):
-    """A request that was not answered."""
-
     reason: str
     status: int | None = None
     wait: float = 0.0
-    """Seconds that the server asks for."""
     is_final: bool = False
     """The same request will not be answered later either."""
 
@@ -135,7 +132,6 @@ class Endpoint:
             raise ConfigError(f"HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY: cannot be used: {error}") from error
         self._has_noted_no_logprobs = False
         self._given_up: set[str] = set()
-        """Questions that were given up since the last answer."""
         self.answered = 0
         self.failures: list[tuple[str, str]] = []
         """(question_id, reason) of completions that were given up."""

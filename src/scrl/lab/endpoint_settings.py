@@ -31,7 +31,6 @@ NOT_FOR_SERVERS = {
     "prompt.overlong": "the server counts tokens, and refuses a prompt that is too long",
     "sampling.stop": "a server leaves the text it stops at out of the completion, and that may cut an answer",
 }
-"""Settings of prompts and sampling that a server cannot be given."""
 
 
 class EndpointSettings(Settings):
@@ -90,7 +89,6 @@ class EndpointSettings(Settings):
         return self
 
     def load_questions(self) -> LoadedQuestions:
-        """The questions, with gold answers where the source has them."""
         return load_source(self.questions, seed=self.seed or 0, limit=self.limit, **whereabouts(self))
 
     def with_prompt(self) -> EndpointSettings:
@@ -115,6 +113,5 @@ NAMES = Names(
 
 
 def build_settings(values: Mapping[str, Any]) -> EndpointSettings:
-    """Settings from plain values; errors name the setting and the reason."""
     NAMES.refuse_unknown(values)
     return validated(EndpointSettings, values, REQUEST_NAMES).with_prompt()

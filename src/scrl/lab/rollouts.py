@@ -61,7 +61,6 @@ class Repeats:
     """Notices a server that keeps repeating itself, such as one that ignores the temperature."""
 
     texts: dict[str, str] = field(default_factory=dict)
-    """The first completion of each question."""
     number: int | None = 0
     """Completions that repeat it; None once one did not."""
 
@@ -80,7 +79,6 @@ class Repeats:
 async def _fill(
     journal: Journal, questions: Sequence[Question], settings: EndpointSettings, listener: RolloutListener
 ) -> list[tuple[str, str]]:
-    """Store what is missing; returns the failures."""
     total, stored = settings.completions * len(questions), frozenset(journal.stored)
     places = ((question, number) for number in range(settings.completions) for question in questions)
     missing = ((question, number) for question, number in places if (question.id, number) not in stored)

@@ -33,10 +33,9 @@ from scrl.files.folders import num_processes
 from scrl.files.jsonl import read_json_lines
 from scrl.files.run_state import standing_of
 from scrl.policy.model import load_tokenizer
-from scrl.recipes.catalogue import EXPERIMENTS, Experiment, episodes_of
+from scrl.recipes.catalogue import EXPERIMENTS, Experiment, Scale, at_scale, config_at, episodes_of, prompt_at
 from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
-from scrl.recipes.scales import Scale, at_scale, config_at, prompt_at
 from scrl.records import Question
 from scrl.settings import merged
 from scrl.training.listeners import RunListener
@@ -45,7 +44,7 @@ from scrl.training.stream import QuestionStream
 
 
 class Listener(RunListener, BenchmarkListener, Protocol):
-    """Receives the events of training and of evaluations."""
+    """Follows training and evaluations."""
 
 
 ShowProgress = Callable[[int, str], AbstractContextManager[Listener]]
@@ -54,12 +53,9 @@ ShowProgress = Callable[[int, str], AbstractContextManager[Listener]]
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a user may choose about a reproduction."""
-
     scale: Scale = "paper"
     seeds: tuple[int, ...] = (0,)
     steps: int | None = None
-    """Steps in place of the recipe's."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Settings on top of every run's, e.g. {"compute": {"sampler_rows": 1024}}; evaluations take those they share."""
     data_dir: str | None = None
@@ -71,7 +67,6 @@ class Choices:
 
 AS_MEASURED = {name: EVALUATION[name] for name in ("temperature", "top_p")}
 LAST = ("checkpoints", "last")
-"""Where a run keeps its last checkpoint."""
 REFUSED = {
     "method": "the experiment decides it",
     "questions": "the experiment decides it; take some of them with limit",
@@ -125,7 +120,6 @@ def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
 
 
 def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, show_progress: ShowProgress) -> None:
-    """Do everything that is not done yet, seed by seed."""
     check_questions(all_jobs, choices)
     for seed, job in product(choices.seeds, all_jobs):
         folder = out / f"seed-{seed}"
@@ -164,7 +158,6 @@ def _with_its_steps(config: RunConfig, job: Job, choices: Choices) -> RunConfig:
 
 
 def _questions(config: RunConfig) -> list[Question]:
-    """The questions that a run trains on: those without overlong prompts."""
     tokenizer = load_tokenizer(config.model, trust_remote_code=config.trust_remote_code)
     return filter_overlong(config.load_questions().questions, tokenizer, config.prompt)[0]
 

@@ -63,13 +63,10 @@ class Votes:
 
 @dataclass(slots=True)
 class Visit:
-    """One question at one step."""
-
     step: int
     votes: dict[str | None, Votes] = field(default_factory=dict)
     """By the key of the class; missing answers are under None."""
     samples: set[int] = field(default_factory=set)
-    """The numbers of its completions."""
 
     @property
     def size(self) -> int:
@@ -121,8 +118,6 @@ class Visit:
 
 @dataclass(slots=True)
 class QuestionVotes:
-    """One question with all its visits."""
-
     id: str
     text: str
     gold: str | None = None
@@ -135,7 +130,6 @@ class QuestionVotes:
 
 
 def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
-    """Every question of a run by its id."""
     questions: dict[str, QuestionVotes] = {}
     for line in read_json_lines(path, on_cut):
         rollout = parse_rollout(line.fields, path, line.number)
@@ -177,7 +171,6 @@ Outcomes = Callable[[Visit], Iterable[float]]
 
 
 def add_up(visits: Sequence[Visit]) -> dict[str, Ratio]:
-    """Every total over all visits, by its description."""
     graded = [visit for visit in visits if visit.is_graded]
     totals = {}
     for over, kinds in ((visits, TOTALS), (graded, TOTALS_WITH_GOLD)):

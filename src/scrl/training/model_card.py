@@ -23,7 +23,6 @@ from scrl.reporting.text import counted, sentence
 QUESTION = "Compute 12*7-5."
 """The question in a card's example; the embedded model knows its words, too."""
 VLLM_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks that vLLM supports."""
 
 
 def model_card(config: RunConfig, standing: Standing) -> str:
@@ -35,11 +34,8 @@ def model_card(config: RunConfig, standing: Standing) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is exported from a run."""
-
     config: RunConfig
     checkpoint: str
-    """The name of the checkpoint's folder."""
     step: int | None
     """The step after which it was made; None if nothing says so."""
     dtype: str
@@ -47,9 +43,7 @@ class Export:
     """The model that an adapter was trained on; None for a run that trained all weights."""
     is_merged: bool
     version: str | None
-    """The version of scrl that trained it."""
     guard_stop: str | None = None
-    """That the guard stopped the run, and why."""
 
     @property
     def adapter_of(self) -> str | None:
