@@ -5,7 +5,6 @@ config = read_config(Path("run.yaml"), ["optimizer.learning_rate=1e-6", "credit.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -171,9 +170,7 @@ class RunConfig(Settings):
         rule = self.rule()
         rule.check_plan(self.completions)
         if self.label_votes != "present" and rule.method.weighs_votes:
-            reason = (
-                f"method {self.method!r} weighs each vote by what is known of its completion, so no others can vote"
-            )
+            reason = f"method {self.method!r} weighs each vote by its completion, so no others can vote"
             raise ConfigError(f"label_votes: {reason}. Use label_votes: present, or another method.")
         return self
 
@@ -211,12 +208,12 @@ class RunConfig(Settings):
         changes = {"temperature": self.evaluation.temperature, "top_p": self.evaluation.top_p}
         return self.sampling.model_copy(update={name: value for name, value in changes.items() if value is not None})
 
-    def with_steps(self) -> RunConfig:
+    def with_steps(self, num_questions: int | None = None) -> RunConfig:
         """The same, with the steps that `passes` over the questions take, where none are given."""
         if self.steps:
             return self
-        steps_per_pass = math.ceil(len(self.load_questions().questions) / self.questions_per_step)
-        return self.model_copy(update={"steps": self.passes * steps_per_pass})
+        whole, rest = divmod(num_questions or len(self.load_questions().questions), self.questions_per_step)
+        return self.model_copy(update={"steps": self.passes * (whole + bool(rest and not (self.drop_last and whole)))})
 
     def load_questions(self) -> LoadedQuestions:
         return self._load(self.questions, self.limit)

@@ -282,13 +282,13 @@ def test_no_heap_of_latex_raises(text):
 
 def test_division_clears_square_roots_and_i_from_the_denominator():
     # 1/(2 - i) = (2 + i)/5
-    two_minus_i = exact.add(exact.number(2), exact.negate(exact.symbol("i")))
+    two_minus_i = exact.number(2) - exact.symbol("i")
     assert powers.invert(two_minus_i).text == "1/5*i + 2/5"
 
 
 def test_a_product_with_its_inverse_is_one():
-    value = exact.add(exact.number(3), powers.power(exact.number(7), exact.number(Fraction(1, 2))))
-    assert exact.multiply(value, powers.invert(value)).text == "1"
+    value = exact.number(3) + powers.power(exact.number(7), exact.number(Fraction(1, 2)))
+    assert (value * powers.invert(value)).text == "1"
 
 
 def test_some_roots_stay_in_the_denominator():

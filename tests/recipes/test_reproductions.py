@@ -3,12 +3,12 @@
 import json
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from line_files import write_lines
 
 from scrl.data.questions import LoadedQuestions
-from scrl.engines.choice import Engine
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.settings import build_settings
 from scrl.recipes import reproduce
@@ -336,7 +336,7 @@ def test_a_run_with_other_settings_is_refused(monkeypatch, tmp_path):
         RunFolder.create(folder, config, "cpu")
 
     gone_on = []
-    engine = Engine(train, lambda folder, observer: gone_on.append(folder))
+    engine = SimpleNamespace(train=train, resume=lambda folder, observer: gone_on.append(folder))
     monkeypatch.setattr(reproduce, "engine_of", lambda config: engine)
     (job,) = (job for job in jobs(select(["qwen2.5-3b/aime25/32-16/scrl"]), "demo") if job.is_run)
     job = replace(job, measured_on=())

@@ -67,6 +67,29 @@ class Expr:
 
     terms: Mapping[Monomial, Fraction]
 
+    def __add__(self, other: Expr) -> Expr:
+        terms = dict(self.terms)
+        for monomial, coefficient in other.terms.items():
+            _accumulate(terms, monomial, coefficient)
+        return checked(terms)
+
+    def __neg__(self) -> Expr:
+        return Expr({monomial: -coefficient for monomial, coefficient in self.terms.items()})
+
+    def __sub__(self, other: Expr) -> Expr:
+        return self + -other
+
+    def __mul__(self, other: Expr | Fraction | int) -> Expr:
+        other = other if isinstance(other, Expr) else number(other)
+        if len(self.terms) * len(other.terms) > MAX_PRODUCTS:
+            raise Incomputable("too many products")
+        terms: dict[Monomial, Fraction] = {}
+        for left, x in self.terms.items():
+            for right, y in other.terms.items():
+                factor, monomial = normal((*left, *right)) if left and right else (Fraction(1), left or right)
+                _accumulate(terms, monomial, x * y * factor)
+        return checked(terms)
+
     @cached_property
     def is_closed(self) -> bool:
         """True when the text decides equality: no opaque function value inside."""
@@ -127,28 +150,6 @@ def call(name: str, *args: Expr) -> Expr:
     if sum(len(arg.text) for arg in args) > MAX_CALL_CHARS:
         raise Incomputable("too long to compare")
     return Expr({((Call(name, args), Fraction(1)),): Fraction(1)})
-
-
-def add(a: Expr, b: Expr) -> Expr:
-    terms = dict(a.terms)
-    for monomial, coefficient in b.terms.items():
-        _accumulate(terms, monomial, coefficient)
-    return checked(terms)
-
-
-def negate(a: Expr) -> Expr:
-    return Expr({monomial: -coefficient for monomial, coefficient in a.terms.items()})
-
-
-def multiply(a: Expr, b: Expr) -> Expr:
-    if len(a.terms) * len(b.terms) > MAX_PRODUCTS:
-        raise Incomputable("too many products")
-    terms: dict[Monomial, Fraction] = {}
-    for left, x in a.terms.items():
-        for right, y in b.terms.items():
-            factor, monomial = normal((*left, *right)) if left and right else (Fraction(1), left or right)
-            _accumulate(terms, monomial, x * y * factor)
-    return checked(terms)
 
 
 def integer_text(n: int) -> str:

@@ -17,10 +17,15 @@ from fractions import Fraction
 from functools import lru_cache
 
 from scrl.answers import balls
-from scrl.answers.balls import BITS, UNIT, Ball, Number, Unsettled, exactly, lock, product, total
-from scrl.answers.exact import APPLY, Atom, Call, Expr, bits, number
-from scrl.answers.identify import KEY_DIGITS, SETTLED, identify, rational
+from scrl.answers.balls import BITS, UNIT, Ball, Number, Unsettled, exactly, lock, mp, product, total
+from scrl.answers.exact import APPLY, HALF, Atom, Call, Expr, bits, number, symbol
+from scrl.answers.powers import power
 
+KEY_DIGITS = 100
+MAX_DENOMINATOR = 10**6
+MAX_COEFFICIENT = 10**4
+SETTLED = 10.0 ** (-KEY_DIGITS - 10)
+"""How far a settled value may be off, relative to its size."""
 GRID_BITS = 24
 POINTS = {
     "positive": (1, 4), "negative": (-1, -4), "complex": (1, 4), "wide": (8, 16), "far": (16, 24), "back": (-8, -24),
@@ -42,13 +47,13 @@ def expression_key(expr: Expr) -> str:
     with lock:
         if not expr.symbols:
             value = _settled(_value(expr, ""))
-            exact = identify(value)
+            exact = _identify(value)
             return exact.text if exact is not None else f"≈{_digest([value])}"
         values = [_settled(_value(expr, point)) for point in POINTS]
         a, b, *_ = values
         may_be_equal = abs(a.real - b.real) <= 2 * (a.error + b.error) + 1
-        constant = rational(a) if may_be_equal else None
-        if constant is not None and all(rational(value) == constant for value in values):
+        constant = _rational(a) if may_be_equal else None
+        if constant is not None and all(_rational(value) == constant for value in values):
             return number(constant).text
         return f"≈{_digest(values)}({', '.join(sorted(expr.symbols))})"
 
@@ -220,6 +225,88 @@ def _unknown(name: str, args: list[Ball]) -> Ball:
         slope = _generic(f"{name} slope {place}", "positive")
         angle = total(angle, total(product(x, x), product(slope, x)))
     return balls.sine(angle)
+
+
+# Exact numbers of small height that a value is to 100 digits
+
+
+def _identify(value: Ball) -> Expr | None:
+    """p/q, p/q · π, a + b √n, √a ± √b, and such a number plus i times another; None if it is none of them."""
+    radius = value.spread + value.size * SETTLED
+    real, imag = (_identify_real(part, radius) for part in (mp.re(value.middle), mp.im(value.middle)))
+    return None if real is None or imag is None else real + imag * symbol("i")
+
+
+def _identify_real(x: Number, radius: float) -> Expr | None:
+    if abs(x) <= radius:
+        return number(0)
+    for scale, unit in ((mp.mpf(1), number(1)), (balls.PI.middle, symbol("pi"))):
+        q = _near_fraction(x / scale, radius)
+        if q is not None:
+            return number(q) * unit
+    for candidate in (*_quadratic_roots(x), *_biquadratic_roots(x)):
+        if abs(_sum(candidate, "").middle - x) <= radius + abs(x) * SETTLED:
+            return candidate
+    return None
+
+
+def _near_fraction(x: Number, radius: float) -> Fraction | None:
+    """The fraction with a small denominator within the radius."""
+    if abs(x) > 10**9:
+        return None
+    scaled = Fraction(int(mp.nint(x * 10**KEY_DIGITS)), 10**KEY_DIGITS)
+    near = scaled.limit_denominator(MAX_DENOMINATOR)
+    return near if abs(mp.mpf(near.numerator) / near.denominator - x) <= radius + abs(x) * SETTLED else None
+
+
+def _rational(value: Ball) -> Fraction | None:
+    """The fraction with a small denominator that a value is."""
+    radius = value.spread + value.size * SETTLED
+    return _near_fraction(mp.re(value.middle), radius) if abs(mp.im(value.middle)) <= radius else None
+
+
+def _quadratic_roots(x: Number) -> list[Expr]:
+    """a x² + b x + c = 0 in small whole numbers: p ± √q."""
+    relation = _relation([mp.mpf(1), x, x * x])
+    if relation is None:
+        return []
+    c, b, a = relation
+    p = -b / (2 * a)
+    q = p * p - c / a
+    return [number(p) + _root_of(q) * sign for sign in (1, -1)] if q > 0 else []
+
+
+def _biquadratic_roots(x: Number) -> list[Expr]:
+    """a x⁴ + b x² + c = 0 with c/a = m²: ±√u ± √v with u, v = (−b/2a ± m)/2."""
+    relation = _relation([mp.mpf(1), x**2, x**4])
+    if relation is None:
+        return []
+    c, b, a = relation
+    m = _fraction_root(c / a)
+    if m is None:
+        return []
+    u, v = (-b / (2 * a) + m) / 2, (-b / (2 * a) - m) / 2
+    if u < 0 or v < 0:
+        return []
+    root_u, root_v = map(_root_of, (u, v))
+    return [root_u * one + root_v * other for one in (1, -1) for other in (1, -1)]
+
+
+def _relation(powers: list[Number]) -> tuple[Fraction, ...] | None:
+    """Small whole numbers whose products with the powers add up to nothing."""
+    relation = mp.pslq(powers, tol=mp.mpf(SETTLED), maxcoeff=MAX_COEFFICIENT, maxsteps=1_000)
+    return tuple(map(Fraction, relation)) if relation is not None and relation[2] else None
+
+
+def _root_of(q: Fraction) -> Expr:
+    return power(number(q), number(HALF))
+
+
+def _fraction_root(q: Fraction) -> Fraction | None:
+    if q < 0:
+        return None
+    root = Fraction(math.isqrt(q.numerator), math.isqrt(q.denominator))
+    return root if root * root == q else None
 
 
 # Keys

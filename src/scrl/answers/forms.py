@@ -17,10 +17,10 @@ from scrl.answers.balls import Unsettled
 from scrl.answers.exact import Unreadable, fraction_text
 from scrl.answers.grammar import MAX_DEPTH
 from scrl.answers.prose import FORMULAS, read_formula, read_time, read_words
+from scrl.answers.relations import Form, set_form
 from scrl.answers.spelling import clean, squeeze, unwrap_text
 from scrl.answers.structure import Structure
 from scrl.answers.tokens import MAX_ANSWER_CHARS, depths, tokenize
-from scrl.answers.values import Form, set_form
 from scrl.errors import ConfigError
 
 _PLAIN = re.compile(r"([+-]?)(?:\\[dt]?frac\{(\d{1,99})\}\{(\d{1,99})\}|(\d{1,300})(?:\.(\d{0,99}))?)", re.ASCII)

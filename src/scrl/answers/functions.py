@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from functools import partial, reduce
+from functools import partial
 
 from scrl.answers.balls import Unsettled
-from scrl.answers.exact import HALF, UNIT, Expr, Incomputable, add, call, leading, multiply, negate, number, symbol
+from scrl.answers.exact import HALF, UNIT, Expr, Incomputable, call, leading, number, symbol
 from scrl.answers.fingerprint import floor_of, sign_of
 from scrl.answers.powers import divide, power
 
@@ -28,15 +28,15 @@ def elementary(name: str, a: Expr) -> Expr:
             return divide(one, of("cos" if name == "sec" else "sin"))
         case "sinh" | "cosh":
             growing = power(symbol("e"), a)
-            return multiply(half, add(growing, divide(number(1 if name == "cosh" else -1), growing)))
+            return half * (growing + divide(number(1 if name == "cosh" else -1), growing))
         case "acos":
-            return add(multiply(symbol("pi"), half), negate(of("asin")))
+            return symbol("pi") * half - of("asin")
         case "asinh":
-            return call("ln", add(a, power(add(multiply(a, a), one), half)))
+            return call("ln", a + power(a * a + one, half))
         case "acosh":
-            return call("ln", add(a, multiply(power(add(a, one), half), power(add(a, negate(one)), half))))
+            return call("ln", a + power(a + one, half) * power(a - one, half))
         case "atanh":
-            return multiply(half, add(call("ln", add(one, a)), negate(call("ln", add(one, negate(a))))))
+            return half * (call("ln", one + a) - call("ln", one - a))
         case "acot" | "asec" | "acsc" | "acoth":
             return elementary(_OF_INVERSES[name], divide(one, a))
     turns = Fraction(0) if not a.terms else a.terms.get((("pi", Fraction(1)),))
@@ -51,9 +51,9 @@ def _sine(turns: Fraction) -> Expr | None:
     turns %= 2
     if turns >= 1:
         value = _sine(turns - 1)
-        return None if value is None else negate(value)
+        return None if value is None else -value
     square = {0: 0, Fraction(1, 6): 1, Fraction(1, 4): 2, Fraction(1, 3): 3, HALF: 4}.get(min(turns, 1 - turns))
-    return None if square is None else multiply(power(number(square), number(HALF)), number(HALF))
+    return None if square is None else power(number(square), number(HALF)) * HALF
 
 
 def factorial(a: Expr) -> Expr:
@@ -61,9 +61,9 @@ def factorial(a: Expr) -> Expr:
     n = a.rational
     shift = a.terms.get(UNIT, Fraction(0))
     if n is None and shift.denominator == 1 and abs(shift) <= MAX_POLYNOMIAL:
-        base = add(a, number(-shift))
-        above = reduce(multiply, (add(base, number(k)) for k in range(1, int(shift) + 1)), call("factorial", base))
-        return divide(above, reduce(multiply, (add(base, number(-k)) for k in range(-int(shift))), number(1)))
+        base = a - number(shift)
+        above = math.prod((base + number(k) for k in range(1, int(shift) + 1)), start=call("factorial", base))
+        return divide(above, math.prod((base - number(k) for k in range(-int(shift))), start=number(1)))
     if n is None or n.denominator != 1 or n < 0:
         return call("factorial", a)
     if n > MAX_FACTORIAL:
@@ -75,7 +75,7 @@ def binomial(a: Expr, b: Expr) -> Expr:
     """C(n, k) for whole numbers within bounds."""
     n, k = a.rational, b.rational
     if a.symbols or b.symbols:
-        return divide(factorial(a), multiply(factorial(b), factorial(add(a, negate(b)))))
+        return divide(factorial(a), factorial(b) * factorial(a - b))
     if n is None or k is None or n.denominator != 1 or k.denominator != 1 or not 0 <= k <= n:
         return call("binomial", a, b)
     if n > MAX_FACTORIAL:
@@ -90,13 +90,13 @@ def absolute(a: Expr) -> Expr:
     if not a.symbols:
         if any(atom == "i" for monomial in a.terms for atom, _ in monomial):
             real, imaginary = parts(a)
-            return power(add(multiply(real, real), multiply(imaginary, imaginary)), number(HALF))
+            return power(real * real + imaginary * imaginary, number(HALF))
         try:
-            return negate(a) if sign_of(a) < 0 else a
+            return -a if sign_of(a) < 0 else a
         except Unsettled:
             return call("fabs", a)
     scale = leading(a)
-    return multiply(call("fabs", multiply(a, number(1 / scale))), number(abs(scale)))
+    return call("fabs", a * (1 / scale)) * abs(scale)
 
 
 def parts(a: Expr) -> tuple[Expr, Expr]:
@@ -105,7 +105,7 @@ def parts(a: Expr) -> tuple[Expr, Expr]:
         raise Incomputable("the size of an open complex number")
     turned = {m: c for m, c in a.terms.items() if any(atom == "i" for atom, _ in m)}
     real = Expr({m: c for m, c in a.terms.items() if m not in turned})
-    return real, multiply(Expr(turned), negate(symbol("i")))
+    return real, Expr(turned) * -symbol("i")
 
 
 def rounded(name: str, a: Expr) -> Expr:
@@ -113,6 +113,6 @@ def rounded(name: str, a: Expr) -> Expr:
     if a.symbols:
         return call(name, a)
     try:
-        return number(floor_of(a) if name == "floor" else -floor_of(negate(a)))
+        return number(floor_of(a) if name == "floor" else -floor_of(-a))
     except Unsettled:
         return call(name, a)

@@ -8,65 +8,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from scrl.answers import exact, functions, powers
 from scrl.answers.exact import Expr, Incomputable, Unreadable
 from scrl.answers.tokens import FUNCTIONS, Token, text_of
-
-
-class Cursor:
-    """Moves from token to token; after the last one there is nothing."""
-
-    def __init__(self, tokens: Sequence[Token]) -> None:
-        self.tokens = list(tokens)
-        self.position = 0
-
-    def at_end(self) -> bool:
-        return self.position >= len(self.tokens)
-
-    def peek(self, ahead: int = 0) -> str:
-        index = self.position + ahead
-        return self.tokens[index].text if 0 <= index < len(self.tokens) else ""
-
-    def kind(self, ahead: int = 0) -> str:
-        index = self.position + ahead
-        return self.tokens[index].kind if index < len(self.tokens) else ""
-
-    def sees(self, *texts: str) -> bool:
-        """Whether these are the next tokens."""
-        return [token.text for token in self.tokens[self.position : self.position + len(texts)]] == list(texts)
-
-    def is_sign(self) -> bool:
-        return self.kind() == "mark" and self.peek() in ("+", "-")
-
-    def take_minus(self) -> bool:
-        """Take all signs at this position; whether they make a minus."""
-        negative = False
-        while self.is_sign():
-            negative ^= self.take().text == "-"
-        return negative
-
-    def take(self) -> Token:
-        if self.at_end():
-            raise Unreadable("ends too early")
-        self.position += 1
-        return self.tokens[self.position - 1]
-
-    def expect(self, text: str) -> None:
-        if self.take().text != text:
-            raise Unreadable(f"expected {text}")
-
-    def group_text(self) -> str:
-        """A braced group, or one token, as text."""
-        texts = [self.take().text]
-        depth = int(texts[0] == "{")
-        while depth:
-            texts.append(self.take().text)
-            depth += (texts[-1] == "{") - (texts[-1] == "}")
-        return " ".join(texts[1:-1] if texts[0] == "{" else texts)
-
 
 MAX_DEPTH = 40
 MAX_PRIMES = 4
@@ -76,7 +23,6 @@ _TRIGONOMETRIC = frozenset("sin cos tan cot sec csc".split())
 _INVERTIBLE = _TRIGONOMETRIC | frozenset("sinh cosh tanh coth".split())
 _ALIASES = {f"arc{name}": f"a{name}" for name in _TRIGONOMETRIC} | {"lg": "log"}
 _CLOSING = {"(": ")", "[": "]", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil", "|": "|"}
-_WRAPPERS = {r"\lfloor": "floor", r"\lceil": "ceil"}
 _ACCENTS = frozenset(
     r"\overline \bar \hat \tilde \vec \dot \ddot \overrightarrow \widehat \bold \mathbb \mathcal".split()
 )
@@ -86,7 +32,6 @@ _FIGURES = frozenset(r"\angle \triangle".split())
 _CALLED = frozenset("f g F G Gamma zeta".split())
 """Names that a bracket turns into a function: f(1) + f(2) is not f(3)."""
 _SUM_OF_CAPITALS = re.compile(r"[A-Z](?:[+-][A-Z])+")
-_INVERSE = ["^", "{", "-", "1", "}"]
 _PLAIN_FRACTION = re.compile(
     r"(?:\\frac (?:(\d)(\d)|(?:\{ (\d+) \}|(\d)) (?:\{ (\d+) \}|(\d)))|(\d+) / (\d+))(?= |$)", re.ASCII
 )
@@ -99,60 +44,90 @@ def evaluate(tokens: Sequence[Token]) -> Expr:
     """The exact value of one expression, or `Unreadable`."""
     parser = _Parser(tokens)
     value = parser.sum(0)
-    if not parser.at_end():
+    if parser.peek():
         raise Unreadable(f"unexpected {parser.peek()!r}")
     return value
 
 
-class _Parser(Cursor):
-    """The descent; `depth` bounds nesting."""
+class _Parser:
+    """Moves from token to token; after the last one there is nothing. `depth` bounds nesting."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
-        super().__init__(tokens)
+        self.tokens = list(tokens)
+        self.position = 0
         self.open_angles = 0
         """How many trigonometric functions are being read: inside them a degree is π/180."""
         self.expanded = 0
         self.open_bars = 0
         """How many |…| are being read: outside them a bar opens one."""
 
+    def peek(self, ahead: int = 0) -> str:
+        index = self.position + ahead
+        return self.tokens[index].text if 0 <= index < len(self.tokens) else ""
+
+    def kind(self, ahead: int = 0) -> str:
+        index = self.position + ahead
+        return self.tokens[index].kind if index < len(self.tokens) else ""
+
+    def take(self) -> Token:
+        if self.position >= len(self.tokens):
+            raise Unreadable("ends too early")
+        self.position += 1
+        return self.tokens[self.position - 1]
+
+    def takes(self, *texts: str) -> bool:
+        """Take these tokens if they are next."""
+        is_next = all(self.peek(ahead) == text for ahead, text in enumerate(texts))
+        self.position += len(texts) * is_next
+        return is_next
+
+    def is_sign(self) -> bool:
+        return self.kind() == "mark" and self.peek() in ("+", "-")
+
+    def signed(self, read: Callable[[int], Expr], depth: int) -> Expr:
+        """All signs at this position, and what follows them."""
+        is_negative = False
+        while self.is_sign():
+            is_negative ^= self.take().text == "-"
+        value = read(depth)
+        return -value if is_negative else value
+
+    def group_text(self) -> str:
+        """A braced group, or one token, as text."""
+        texts = [self.take().text]
+        depth = int(texts[0] == "{")
+        while depth:
+            texts.append(self.take().text)
+            depth += (texts[-1] == "{") - (texts[-1] == "}")
+        return " ".join(texts[1:-1] if texts[0] == "{" else texts)
+
     def sum(self, depth: int) -> Expr:
         """Term (± term)*; `{a \\over b}` divides everything before it by everything after it."""
-        total = self.signed_product(depth)
+        total = self.signed(self.product, depth)
         while self.is_sign():
-            total = exact.add(total, self.signed_product(depth))
-        if self.peek() == r"\over":
-            self.take()
-            total = powers.divide(total, self.sum(depth + 1))
-        return total
-
-    def signed_product(self, depth: int) -> Expr:
-        negative = self.take_minus()
-        value = self.product(depth)
-        return exact.negate(value) if negative else value
+            total += self.signed(self.product, depth)
+        return powers.divide(total, self.sum(depth + 1)) if self.takes(r"\over") else total
 
     def product(self, depth: int) -> Expr:
         """Factors joined by *, /, or nothing."""
         factors = [self.number_or_factor(depth)]
-        while not self.at_end():
-            if self.peek() == "*":
-                self.take()
-                factors.append(self.signed_factor(depth))
-            elif self.peek() == "/":
-                self.take()
+        while True:
+            if self.takes("*"):
+                factors.append(self.signed(self.number_or_factor, depth))
+            elif self.takes("/"):
                 factors = [powers.divide(numerator := powers.product(factors), self.divisor(numerator, depth))]
             elif self.starts_factor():
                 factors.append(self.next_factor(depth))
             else:
-                break
-        return powers.product(factors)
+                return powers.product(factors)
 
     def divisor(self, numerator: Expr, depth: int) -> Expr:
         """A slash divides by all that is written without a sign: a/bc is a/(bc); but 4/3 πr³ starts with 4/3."""
-        factors = [self.signed_factor(depth)]
+        factors = [self.signed(self.number_or_factor, depth)]
         is_number = not numerator.symbols and factors[0].rational is not None
         if is_number and numerator.rational is None and self.starts_factor():
             raise Incomputable("√3/2x is read in two ways")
-        while not is_number and not self.at_end() and self.starts_factor():
+        while not is_number and self.starts_factor():
             factors.append(self.next_factor(depth))
         return powers.product(factors)
 
@@ -169,29 +144,17 @@ class _Parser(Cursor):
         opens = text in ("(", "[", "{") or (text == "|" and not self.open_bars)
         return opens or kind in ("number", "repeating", "letter", "word", "unit")
 
-    def signed_factor(self, depth: int) -> Expr:
-        negative = self.take_minus()
-        value = self.number_or_factor(depth)
-        return exact.negate(value) if negative else value
-
     def number_or_factor(self, depth: int) -> Expr:
-        mixed = self.mixed_number()
-        return self.factor(depth) if mixed is None else mixed
-
-    def mixed_number(self) -> Expr | None:
-        """`3\\frac{1}{2}` or `3 1/2`: a whole number and a proper fraction, looked up before parsing."""
-        if self.kind() != "number" or not self.peek().isdecimal():
-            return None
-        ahead = " ".join(token.text for token in self.tokens[self.position + 1 : self.position + 8])
-        match = _PLAIN_FRACTION.match(ahead)
-        if match is None:
-            return None
-        numerator, denominator = (int(digits) for digits in match.groups() if digits)
-        if not 0 < numerator < denominator:
-            return None
-        whole = int(self.take().text)
-        self.position += match[0].count(" ") + 1
-        return exact.number(whole + Fraction(numerator, denominator))
+        """A factor, or a whole number and a proper fraction: `3\\frac{1}{2}`, `3 1/2`."""
+        if self.kind() == "number" and self.peek().isdecimal():
+            ahead = " ".join(token.text for token in self.tokens[self.position + 1 : self.position + 8])
+            if match := _PLAIN_FRACTION.match(ahead):
+                numerator, denominator = (int(digits) for digits in match.groups() if digits)
+                if 0 < numerator < denominator:
+                    whole = int(self.take().text)
+                    self.position += match[0].count(" ") + 1
+                    return exact.number(whole + Fraction(numerator, denominator))
+        return self.factor(depth)
 
     def factor(self, depth: int) -> Expr:
         """An atom with its degree sign, factorial and power; each once, so that `2^3^2` and `n!!` are refused."""
@@ -208,17 +171,15 @@ class _Parser(Cursor):
             if mark == "!":
                 value = functions.factorial(value)
             elif mark == "^":
-                value = powers.power(value, self.argument(depth))
+                value = powers.power(value, self.signed(self.exponent, depth))
             elif self.open_angles:
-                value = exact.multiply(value, exact.multiply(exact.symbol("pi"), exact.number(Fraction(1, 180))))
+                value *= exact.symbol("pi") * Fraction(1, 180)
         return value
 
-    def argument(self, depth: int) -> Expr:
-        """What a `^` takes: a braced sum, or one signed atom."""
-        negative = self.take_minus()
+    def exponent(self, depth: int) -> Expr:
+        """What a `^` takes: a braced sum, or one atom."""
         is_function = self.kind() == "command" and self.peek()[1:] in FUNCTIONS
-        value = self.factor(depth) if is_function else self.bare_atom(depth)
-        return exact.negate(value) if negative else value
+        return self.factor(depth) if is_function else self.bare_atom(depth)
 
     def slot(self, depth: int) -> Expr:
         """What a command such as \\frac takes: a braced sum, or one digit, letter or command."""
@@ -250,25 +211,24 @@ class _Parser(Cursor):
             inner = self.bracketed(token.text, depth)
             if token.text == "|":
                 return functions.absolute(inner)
-            wrapper = _WRAPPERS.get(token.text)
-            return functions.rounded(wrapper, inner) if wrapper else inner
+            is_rounded = token.text in (r"\lfloor", r"\lceil")
+            return functions.rounded(token.text.removeprefix(r"\l"), inner) if is_rounded else inner
         return self.command(token.text, depth)
 
     def bracketed(self, opening: str, depth: int) -> Expr:
         bars, self.open_bars = self.open_bars, int(opening == "|")
         value = self.sum(depth + 1)
-        self.expect(_CLOSING[opening])
+        if not self.takes(_CLOSING[opening]):
+            raise Unreadable(f"expected {_CLOSING[opening]}")
         self.open_bars = bars
         return value
 
     def named(self, token: Token, depth: int) -> Expr:
         """A symbol with its primes; f(…), T(n/2), E[X] are function values, x(x+1) and a(b-c) are products."""
-        differential = self.differential(token)
-        if differential is not None:
+        if differential := self.differential(token):
             return differential
         name = token.text + self.primes() + self.order()
-        if token.text in _CALLED and self.sees(*_INVERSE):
-            self.position += len(_INVERSE)
+        if token.text in _CALLED and self.takes("^", "{", "-", "1", "}"):
             name += "^-1"
         if self.peek() == "[" or (self.peek() == "(" and self.is_applied(token)):
             return exact.call(exact.APPLY + name, self.bracketed(self.take().text, depth))
@@ -296,27 +256,19 @@ class _Parser(Cursor):
 
     def order(self) -> str:
         """`^{(4)}`, the fourth derivative, and the upper index of `C_5^3`: parts of a name."""
-        if self.sees("^", "{", "(") and self.peek(4) == ")" and self.peek(5) == "}":
-            self.position += 6
-            return f"^[{self.tokens[self.position - 3].text}]"
-        if re.fullmatch(r"[CA]_\w+", self.tokens[self.position - 1].text) and self.peek() == "^":
-            self.take()
-            return f"^{self.group_text()}"
-        return ""
+        if self.takes("^", "{", "(", order := self.peek(3), ")", "}"):
+            return f"^[{order}]"
+        is_indexed = re.fullmatch(r"[CA]_\w+", self.peek(-1)) and self.takes("^")
+        return f"^{self.group_text()}" if is_indexed else ""
 
     def primes(self) -> str:
         """The primes after a name: y', y'', y^\\prime, y^{\\prime}."""
-        primes = ""
-        for spelling in [("'",), ("^", "'"), ("^", "{", "'", "}")] * MAX_PRIMES:
-            if self.sees(*spelling):
-                self.position += len(spelling)
-                primes += "'"
-        return primes
+        spellings = [("'",), ("^", "'"), ("^", "{", "'", "}")] * MAX_PRIMES
+        return "".join("'" for spelling in spellings if self.takes(*spelling))
 
     def command(self, name: str, depth: int) -> Expr:
         if name == r"\frac":
-            derivative = self.derivative()
-            return derivative if derivative is not None else powers.divide(self.slot(depth), self.slot(depth))
+            return self.derivative() or powers.divide(self.slot(depth), self.slot(depth))
         if name == r"\sqrt":
             return self.root(depth)
         if name == r"\binom":
@@ -325,10 +277,7 @@ class _Parser(Cursor):
             return exact.symbol("pi" if name == r"\pi" else "oo")
         if name in _ACCENTS:
             symbol = f"{name[1:]}({self.group_text()})"
-            if self.peek() == "_":  # a subscript is part of the name
-                self.take()
-                symbol += f"_{self.group_text()}"
-            return exact.symbol(symbol)
+            return exact.symbol(f"{symbol}_{self.group_text()}" if self.takes("_") else symbol)
         if name in _FIGURES:
             return exact.symbol(f"{name[1:]}({self.letters()})")
         if name in _OPAQUE:
@@ -361,30 +310,25 @@ class _Parser(Cursor):
     def root(self, depth: int) -> Expr:
         """`\\sqrt{…}`, `\\sqrt[3]{…}`; `\\sqrt12` is √1 · 2 to TeX and √12 to most who write it."""
         index = Fraction(2)
-        if self.peek() == "[":
-            self.take()
+        if self.takes("["):
             index = self.bracketed("[", depth).rational or Fraction(0)
             if index.denominator != 1 or not 1 < index < 100:
                 raise Unreadable("root index")
         if self.kind() == "number" and len(self.peek()) > 1:
             raise Incomputable("a root without braces")
-        radicand = self.slot(depth)
-        return powers.power(radicand, exact.number(1 / index))
+        return powers.power(self.slot(depth), exact.number(1 / index))
 
     def function(self, name: str, depth: int) -> Expr:
         """sin x, sin^2 x, sin^{-1} x, \\log_b x, with or without brackets."""
         base = self.log_base(depth) if name in ("log", "lg") else None
-        exponent = None
-        if self.peek() == "^":
-            self.take()
-            exponent = self.argument(depth)
+        exponent = self.signed(self.exponent, depth) if self.takes("^") else None
         if exponent is not None and exponent.rational == -1:
             if name not in _INVERTIBLE:
                 raise Unreadable("the inverse of this function")
             name, exponent = f"a{name}", None
         self.open_angles += name in _TRIGONOMETRIC
         is_bare = self.peek() not in ("(", "[", "{")
-        argument = self.function_argument(depth)
+        argument = self.signed(self.function_argument, depth)
         self.open_angles -= name in _TRIGONOMETRIC
         if is_bare and self.peek() == "/":
             raise Incomputable("cos 2π/3 is read in two ways")
@@ -399,21 +343,18 @@ class _Parser(Cursor):
 
     def log_base(self, depth: int) -> Expr | None:
         """`\\log_2 8`, `\\log_{10} 5`, `\\log_10 5`; `\\log_28` is log₂ 8."""
-        if self.peek() != "_":
+        if not self.takes("_"):
             return None
-        self.take()
         has_more = self.position + 1 < len(self.tokens)
         return self.atom(depth + 1) if self.kind() == "number" and has_more else self.slot(depth)
 
     def function_argument(self, depth: int) -> Expr:
         """A bracket, or the factors up to the next sum or function: `\\sin 2x \\cos x` is sin(2x)·cos(x)."""
-        negative = self.take_minus()
         if self.peek() in ("(", "[", "{"):
-            value = self.atom(depth + 1)
-        else:
-            value = self.factor(depth + 1)
-            while self.kind() in ("number", "letter") or self.peek() in (r"\pi", r"\frac", r"\sqrt"):
-                if self.kind() == "number":
-                    raise Incomputable("a number right after a function's argument")
-                value = exact.multiply(value, self.factor(depth + 1))
-        return exact.negate(value) if negative else value
+            return self.atom(depth + 1)
+        value = self.factor(depth + 1)
+        while self.kind() in ("number", "letter") or self.peek() in (r"\pi", r"\frac", r"\sqrt"):
+            if self.kind() == "number":
+                raise Incomputable("a number right after a function's argument")
+            value *= self.factor(depth + 1)
+        return value

@@ -7,9 +7,10 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
+from operator import mul
 
 from scrl.answers import exact
-from scrl.answers.exact import Atom, Call, Expr, Incomputable, Monomial, add, call, multiply, negate, normal, number
+from scrl.answers.exact import Atom, Call, Expr, Incomputable, Monomial, call, normal, number
 
 MAX_EXPANDED_POWER = 12
 MAX_RADICAND_BITS = 200
@@ -21,7 +22,7 @@ FACTOR_LIMIT = 20_000
 
 
 def divide(a: Expr, b: Expr) -> Expr:
-    return multiply(a, invert(b))
+    return a * invert(b)
 
 
 def invert(a: Expr) -> Expr:
@@ -35,22 +36,21 @@ def invert(a: Expr) -> Expr:
             (atom, power) for atom, power in monomial if isinstance(atom, Call) and atom.name == "inv" and power == 1
         ]
         factor, flipped = normal((atom, -power) for atom, power in monomial if (atom, power) not in calls)
-        numerator = reduce(multiply, (atom.args[0] for atom, _ in calls), numerator)  # 1 / (1 / (x + 1))
-        return multiply(numerator, Expr({flipped: factor / coefficient}))
+        numerator = math.prod((atom.args[0] for atom, _ in calls), start=numerator)  # 1 / (1 / (x + 1))
+        return numerator * Expr({flipped: factor / coefficient})
     shared, rest = _monomial_content(denominator)
     flipped = tuple((atom, -exponent) for atom, exponent in shared)
-    scaled = multiply(numerator, Expr({flipped: 1 / exact.leading(rest)}))
-    return multiply(scaled, call("inv", monic(rest)))
+    return numerator * Expr({flipped: 1 / exact.leading(rest)}) * call("inv", monic(rest))
 
 
 def monic(a: Expr) -> Expr:
     """Divided by its leading coefficient: the same for all multiples of an expression."""
-    return multiply(a, number(1 / exact.leading(a)))
+    return a * (1 / exact.leading(a))
 
 
 def cancel(a: Expr) -> Expr:
     """Divide where no remainder is left: (x² − 1)/(x − 1) is x + 1; and sin² is 1 − cos². The rest is unchanged."""
-    a = reduce(add, (_without_sine_squared(m, c) for m, c in a.terms.items()), number(0))
+    a = sum((_without_sine_squared(m, c) for m, c in a.terms.items()), number(0))
     inverses = {atom for monomial in a.terms for atom, _ in monomial if isinstance(atom, Call) and atom.name == "inv"}
     for atom in sorted(inverses, key=lambda atom: atom.text):
         (divisor,) = atom.args
@@ -65,10 +65,9 @@ def cancel(a: Expr) -> Expr:
             parts.setdefault(int(count), {})[tuple(powers.items())] = coefficient
         if not any(monomial for terms in parts.values() for monomial in terms):
             continue  # a number above it
-        numerator, depth = number(0), max(parts)
-        for own, terms in parts.items():
-            lifted = multiply(Expr(terms), _integer_power(divisor, depth - own))
-            numerator = add(numerator, lifted)
+        depth = max(parts)
+        lifted = (Expr(terms) * _integer_power(divisor, depth - own) for own, terms in parts.items())
+        numerator = sum(lifted, number(0))
         while depth and (quotient := _divide_exactly(numerator, divisor)) is not None:
             numerator, depth = quotient, depth - 1
         if depth == 0:
@@ -81,7 +80,7 @@ def _without_sine_squared(monomial: Monomial, coefficient: Fraction) -> Expr:
         if isinstance(atom, Call) and atom.name == "sin" and e in (2, 3):
             _, rest = normal((*monomial, (atom, Fraction(-2))))
             cosine = call("cos", *atom.args)
-            return multiply(Expr({rest: coefficient}), add(number(1), negate(multiply(cosine, cosine))))
+            return Expr({rest: coefficient}) * (number(1) - cosine * cosine)
     return Expr({monomial: coefficient})
 
 
@@ -109,14 +108,14 @@ def _divide_exactly(a: Expr, divisor: Expr) -> Expr | None:
     quotient = number(0)
     for _ in range(MAX_DIVISION_STEPS):
         if not a.terms:
-            return multiply(quotient, Expr({shift: Fraction(1)}))
+            return quotient * Expr({shift: Fraction(1)})
         top = max(a.terms, key=degrees)
         step = [high - low for high, low in zip(degrees(top), degrees(lead), strict=True)]
         if min(step) < 0:
             return None
         monomial = tuple((name, power) for name, power in zip(names, step, strict=True) if power)
         term = Expr({monomial: a.terms[top] / divisor.terms[lead]})
-        quotient, a = add(quotient, term), add(a, negate(multiply(term, divisor)))
+        quotient, a = quotient + term, a - term * divisor
     return None
 
 
@@ -128,7 +127,7 @@ def _monomial_content(a: Expr) -> tuple[Monomial, Expr]:
     if not shared:
         return exact.UNIT, a
     flipped = Expr({tuple((name, -power) for name, power in shared): Fraction(1)})
-    return shared, multiply(a, flipped)
+    return shared, a * flipped
 
 
 def power(base: Expr, exponent: Expr) -> Expr:
@@ -170,7 +169,7 @@ def _without_quadratics(a: Expr) -> tuple[Expr, Expr]:
         if len(denominator.terms) < 2 or not roots:
             break
         conjugate = Expr({m: -c if roots[0] in dict(m) else c for m, c in denominator.terms.items()})
-        numerator, denominator = multiply(numerator, conjugate), multiply(denominator, conjugate)
+        numerator, denominator = numerator * conjugate, denominator * conjugate
     return numerator, denominator
 
 
@@ -187,10 +186,7 @@ def _integer_power(base: Expr, n: int) -> Expr:
         return exact.checked({raised: coefficient**n * factor})
     if n > MAX_EXPANDED_POWER:
         raise Incomputable("power too large to expand")
-    result = number(1)
-    for _ in range(n):
-        result = multiply(result, base)
-    return result
+    return math.prod([base] * n, start=number(1))
 
 
 def _rational_power_of_term(base: Expr, q: Fraction) -> Expr:
@@ -250,13 +246,13 @@ def product(factors: Sequence[Expr]) -> Expr:
             raise Incomputable("too many products")
         if count > 1:  # A(B+C) is AB+AC
             terms = ([Expr({m: c}) for m, c in f.terms.items()] for f in operators)
-            word = reduce(add, map(product, itertools.product(*terms)))
+            word = sum(map(product, itertools.product(*terms)), number(0))
         else:
             spelled = " ".join(Expr(dict.fromkeys(f.terms, Fraction(1))).text for f in operators)
             scale = math.prod((c for f in operators for c in f.terms.values()), start=Fraction(1))
-            word = multiply(exact.symbol(f"({spelled})"), number(scale))
+            word = exact.symbol(f"({spelled})") * scale
         factors = [word, *(factor for factor in factors if factor not in operators)]
-    return reduce(multiply, factors)
+    return reduce(mul, factors)
 
 
 def _is_operator_name(name: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from scrl.answers.exact import Call, Expr, Incomputable, Monomial, Unreadable, add, negate, number
+from scrl.answers.exact import Call, Expr, Incomputable, Monomial, Unreadable, number
 from scrl.answers.fingerprint import expression_key, real_value, sign_of
 from scrl.answers.powers import divide
 
@@ -101,7 +101,7 @@ def solution(constraints: Sequence[tuple[Expr, str]]) -> RealSet:
     for difference, mark in constraints:
         if mark == "!=":
             slope, constant = _linear_parts(difference)
-            found = intersect(found, without([divide(negate(constant), slope)]))
+            found = intersect(found, without([divide(-constant, slope)]))
         else:
             found = intersect(found, _solve(difference, is_strict=mark == "<"))
     return found
@@ -122,19 +122,16 @@ def _solve(difference: Expr, is_strict: bool) -> RealSet:
     if bound.symbols:
         raise Unreadable("the variable inside and outside")
     (inner,) = call.args
-    above, below = add(inner, negate(bound)), negate(add(inner, bound))
     if difference.terms[size] > 0:  # |inner| < bound
-        return intersect((_half_line(above, is_strict),), (_half_line(below, is_strict),))
-    return unite(  # |inner| > −bound
-        _half_line(negate(side), is_strict) for side in (add(inner, bound), negate(add(inner, negate(bound))))
-    )
+        return intersect((_half_line(inner - bound, is_strict),), (_half_line(-inner - bound, is_strict),))
+    return unite(_half_line(-bound - side, is_strict) for side in (inner, -inner))  # |inner| > −bound
 
 
 def _half_line(difference: Expr, is_strict: bool) -> Interval:
     """a x + b < 0: x < −b/a, or x > −b/a where a is negative."""
     slope, constant = _linear_parts(difference)
     direction = sign_of(slope)
-    end = Cut(divide(negate(constant), slope), -direction if is_strict else direction)
+    end = Cut(divide(-constant, slope), -direction if is_strict else direction)
     return Interval(LOWEST, end) if direction > 0 else Interval(end, HIGHEST)
 
 

@@ -1,4 +1,4 @@
-"""Relations → forms: equations, ratios, approximations, inequalities and the sets of numbers they describe."""
+"""The form of an answer: values, equations, ratios, approximations, inequalities and the sets that they describe."""
 
 from __future__ import annotations
 
@@ -8,29 +8,57 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 
-from scrl.answers import exact
+from scrl.answers import exact, grammar
 from scrl.answers.balls import Unsettled
 from scrl.answers.exact import Expr, Incomputable, Unreadable
-from scrl.answers.fingerprint import equation_key, expression_key, real_value
-from scrl.answers.names import NEUTRAL, assignments, free_names, in_order, is_function, is_name, is_words
+from scrl.answers.fingerprint import equation_key, expression_key, real_value, significant_text
+from scrl.answers.names import NEUTRAL, assignments, free_names, in_order, is_function, is_name, is_words, without_units
 from scrl.answers.powers import cancel, monic
 from scrl.answers.real_sets import EVERYTHING, RealSet, between, intersect, set_key, solution, unite, without
+from scrl.answers.spelling import squeeze
 from scrl.answers.tokens import Tokens, inside, outside, split, text_of
-from scrl.answers.values import Form, Values, labelled, set_form
 
 EQUALITIES = frozenset({"=", "~="})
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 RELATIONS = EQUALITIES | FLIPPED.keys() | {"!=", r"\in"}
 REALS = ["\\mathbb", "{", "R", "}"]
+_ORDERED = re.compile(
+    r"(?:\( \d+ \)(?: |$)){2,}|(?=(?:[a-z](?: \^ (?:\d|\{ (?:- )?\d+ \}))?(?: |$))+$).*?([a-z])[^a-z]+(?!\1)[a-z].*\1.*"
+)
+"""(1)(3), the first and the third; (12)(13); aba^{-1}, where a letter returns after another: no products of numbers."""
 _CLOSENESS = 0.01
 """`\\frac{22}{7} \\approx 3.14` is 22/7; what differs by more than a hundredth is no approximation."""
 
 
-class Relations(Values, ABC):
-    """Everything with a relation sign; its sides may be any structure."""
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The canonical form of one answer."""
+
+    key: str
+    """Equal keys are equal answers."""
+    kind: str
+    """expression, rounded, sequence, set, real set, matrix, equation, inequality, labels, ratio, conditional, cases,
+    words or text."""
+    parts: tuple[Form, ...] = ()
+    """The parts of a structure, in the order of the key."""
+
+    @property
+    def decided_by(self) -> str:
+        """What made the key: `text`, `words`, `fingerprint` (values at points) or `exact` arithmetic."""
+        if self.kind in ("text", "words"):
+            return self.kind
+        return "fingerprint" if "≈" in self.key else "exact"
+
+
+@dataclass(frozen=True)
+class Relations(ABC):
+    """Tokens of values, and of everything with a relation sign, → forms; the sides of a relation are any structure."""
+
+    significant_digits: int | None = None
 
     @abstractmethod
     def form(self, tokens: Tokens) -> Form:
@@ -43,6 +71,39 @@ class Relations(Values, ABC):
     @abstractmethod
     def single(self, tokens: Tokens) -> Form:
         """One answer without list or ±."""
+
+    def value(self, tokens: Tokens, *, allow_infinity: bool = False) -> Expr:
+        """The exact value, without its unit."""
+        tokens, scale = without_units(tokens)
+        if len(tokens) > 1 and any(token.kind == "word" for token in tokens):
+            raise Incomputable("words in a formula")
+        if len(tokens) > 4 and any(token.text == r"\mathbb" for token in tokens):
+            raise Incomputable("arithmetic with sets")
+        if _ORDERED.fullmatch(" ".join(token.text for token in tokens)):
+            raise Unsettled
+        expr = grammar.evaluate(tokens)
+        if not expr.is_closed:
+            expr = cancel(expr)
+        if scale != 1:
+            expr *= scale
+        has_infinity = any(token.text == r"\infty" for token in tokens)
+        if has_infinity and not (allow_infinity and expr.text in ("oo", "-1*oo")):
+            raise Incomputable("arithmetic with infinity")
+        return expr
+
+    def expression(self, tokens: Tokens) -> Form:
+        """A value's form; one that cannot be settled is its text."""
+        try:
+            return self.formed(self.value(tokens, allow_infinity=True))
+        except Unsettled:
+            return Form(f"text {squeeze(' '.join(token.text for token in tokens))}", "text")
+
+    def formed(self, expr: Expr) -> Form:
+        if self.significant_digits is not None:
+            rounded = significant_text(expr, self.significant_digits)
+            if rounded is not None:
+                return Form(rounded, "rounded")
+        return Form(expression_key(expr), "expression")
 
     def equation(self, tokens: Tokens) -> Form:
         """A name is dropped before a value (`x = 5` is 5); equal sides are one value; the rest are equations."""
@@ -84,7 +145,7 @@ class Relations(Values, ABC):
 
     def difference(self, left: Tokens, right: Tokens) -> Form:
         """left = right, as 0 = left - right with leading coefficient 1."""
-        zero = cancel(exact.add(self.value(left), exact.negate(self.value(right))))
+        zero = cancel(self.value(left) - self.value(right))
         if zero.rational is not None:
             raise Incomputable("not an equation in anything")
         try:
@@ -120,8 +181,7 @@ class Relations(Values, ABC):
         except Incomputable:
             raise
         except Unreadable:
-            scales = [exact.number(1 / abs(exact.leading(difference))) for difference, _ in constraints]  # keep signs
-            scaled = [(exact.multiply(e, scale), mark) for (e, mark), scale in zip(constraints, scales, strict=True)]
+            scaled = [(e * (1 / abs(exact.leading(e))), mark) for e, mark in constraints]  # which keeps signs
             return Form(", ".join(sorted(f"{expression_key(e)} {mark} 0" for e, mark in scaled)), "inequality")
         if not found:
             raise Incomputable("no number")
@@ -151,11 +211,8 @@ class Relations(Values, ABC):
         if len(sides) > 2 and text_of(sides[0]).removeprefix("+") == low:
             sides, marks = sides[1:], marks[1:]
         values = [self.value(side) for side in sides]
-        pairs = [
-            (a, b, mark) if mark[0] != ">" else (b, a, FLIPPED[mark])
-            for (a, b), mark in zip(itertools.pairwise(values), marks, strict=True)
-        ]
-        return [(cancel(exact.add(a, exact.negate(b))), mark) for a, b, mark in pairs]
+        pairs = zip(itertools.pairwise(values), marks, strict=True)
+        return [(cancel(b - a), FLIPPED[mark]) if mark[0] == ">" else (cancel(a - b), mark) for (a, b), mark in pairs]
 
     def inequalities(self, parts: list[Tokens], marks: list[str]) -> Form:
         """For one variable: `x > 1 and x < 5` is (1, 5); commas may also mean "or": x < -1, x > 1."""
@@ -250,6 +307,23 @@ class Relations(Values, ABC):
             raise Unreadable("not a name in a set")
         is_pair = len(split(inside(sides[1], {"("}, {")"}) or [], {","})[0]) == 2 and is_name(sides[0])
         return real_form(self.real_set(sides[1])) if is_pair else self.single(sides[1])
+
+
+def set_form(forms: Sequence[Form], kind: str = "set") -> Form:
+    """Several answers in no order; a single one is itself."""
+    if len(forms) == 1:
+        return forms[0]
+    if forms and all(form.kind == "words" for form in forms):
+        kind = "words"
+    ordered = sorted(forms, key=lambda form: form.key)
+    return Form(f"{{{', '.join(form.key for form in ordered)}}}", kind, tuple(ordered))
+
+
+def labelled(pairs: Sequence[tuple[str, Form]]) -> Form:
+    """Values that keep their labels: `boys = 5, girls = 3`."""
+    ordered = sorted(pairs, key=lambda pair: (pair[0], pair[1].key))
+    key = ", ".join(f"{label} = {form.key}" if label else form.key for label, form in ordered)
+    return Form(key, "labels", tuple(form for _, form in ordered))
 
 
 def named_sets(parts: Sequence[Tokens], mark: str) -> Form:

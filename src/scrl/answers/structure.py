@@ -8,10 +8,11 @@ a structure makes the whole answer text.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from operator import add, mul, neg
 
-from scrl.answers.exact import Incomputable, Unreadable
-from scrl.answers.matrices import evaluate_matrix, is_matrix_expression
+from scrl.answers.exact import Expr, Incomputable, Unreadable, number
 from scrl.answers.names import (
     assignments,
     domain_of,
@@ -22,16 +23,30 @@ from scrl.answers.names import (
     trailing_words,
     without_preamble,
 )
+from scrl.answers.powers import cancel
 from scrl.answers.real_sets import EVERYTHING
-from scrl.answers.relations import EQUALITIES, FLIPPED, REALS, Relations, real_form, relations_in
+from scrl.answers.relations import (
+    EQUALITIES,
+    FLIPPED,
+    REALS,
+    Form,
+    Relations,
+    labelled,
+    real_form,
+    relations_in,
+    set_form,
+)
 from scrl.answers.tokens import Token, Tokens, depths, inside, outside, split, text_of
 from scrl.answers.units import is_measure
-from scrl.answers.values import Form, labelled, set_form
 
 _SEPARATORS = frozenset({",", ";", "and", "or"})
 _CONDITIONS = frozenset("for where with when if".split())
 _SYSTEMS = frozenset("cases aligned align align* gathered split".split())
 MAX_PARTS = 64
+MATRICES = frozenset(rf"\begin{{{name}}}" for name in "array pmatrix bmatrix Bmatrix matrix smallmatrix".split())
+MAX_CELLS = 64
+Matrix = list[list[Expr]]
+Value = Callable[[Tokens], Expr]
 
 
 class Structure(Relations):
@@ -312,3 +327,65 @@ def _is_dots(tokens: Tokens) -> bool:
 
 def _without_comma(tokens: Tokens) -> Tokens:
     return tokens[:-1] if tokens and tokens[-1].text in (",", ";", ".") else tokens
+
+
+# Sums and products of matrices
+
+
+def is_matrix_expression(tokens: Tokens) -> bool:
+    """Whether a matrix is outside all brackets."""
+    levels = zip(tokens, depths(tokens), strict=True)
+    return any(token.text in MATRICES and depth == 1 for token, depth in levels)
+
+
+def evaluate_matrix(tokens: Tokens, value: Value) -> Matrix:
+    """A sum of products of numbers and matrices."""
+    terms, marks = split(tokens, {"+", "-"})
+    signs = ["+", *marks]
+    if not terms[0]:
+        terms, signs = terms[1:], signs[1:]
+    products = (_product(term, value) for term in terms)
+    return reduce(_combine, (m if sign == "+" else _map(m, neg) for m, sign in zip(products, signs, strict=True)))
+
+
+def _product(term: Tokens, value: Value) -> Matrix:
+    """Numbers before, between and after matrices scale the product."""
+    scale, rest = number(1), list(term)
+    matrices: list[Matrix] = []
+    while rest:
+        start = next((i for i, token in enumerate(rest) if token.text in MATRICES), len(rest))
+        scalar = [token for token in rest[:start] if token.text != "*"]
+        if scalar:
+            number_ = value(scalar)
+            if any(name[0].isupper() for name in number_.symbols):
+                raise Incomputable("a matrix by name among matrices")
+            scale *= number_
+        if start == len(rest):
+            break
+        closing = rest[start].text.replace("begin", "end")
+        end = next((i for i, token in enumerate(rest) if i > start and token.text == closing), None)
+        if end is None:
+            raise Unreadable("a matrix without an end")
+        rows = [row for row in split(rest[start + 1 : end], {"\\\\"})[0] if row]
+        matrices.append([[value(cell) for cell in split(row, {"&"})[0]] for row in rows])
+        rest = rest[end + 1 :]
+    if not matrices:
+        raise Unreadable("a number among matrices")
+    return _map(reduce(_times, matrices), lambda cell: cell * scale)
+
+
+def _times(a: Matrix, b: Matrix) -> Matrix:
+    """Σ a_ij b_jk."""
+    if any(len(row) != len(b) for row in a) or len(a) * len(b) > MAX_CELLS:
+        raise Incomputable("sizes that do not fit")
+    return [[reduce(add, map(mul, row, column)) for column in zip(*b, strict=True)] for row in a]
+
+
+def _combine(a: Matrix, b: Matrix) -> Matrix:
+    if [len(row) for row in a] != [len(row) for row in b]:
+        raise Incomputable("sizes that do not fit")
+    return [list(map(add, *rows)) for rows in zip(a, b, strict=True)]
+
+
+def _map(matrix: Matrix, function: Callable[[Expr], Expr]) -> Matrix:
+    return [[cancel(function(cell)) for cell in row] for row in matrix]

@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from scrl.answers.forms import explain_answer
-from scrl.answers.values import Form
+from scrl.answers.relations import Form
 from scrl.cli.evaluate import given_settings, measure_and_show, measurement_settings
 from scrl.cli.settings import Words
 from scrl.cli.terminal import plain_console, say

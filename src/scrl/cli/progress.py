@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from scrl.cli.terminal import plain_console, say
+from scrl.listener import Listener
 from scrl.metrics import PASS_OR_MAJ, SETS
 
 
@@ -33,7 +34,9 @@ class Lines:
             self.note(text)
 
 
-class PlainProgress(Lines):
+class PlainProgress(Lines, Listener):
+    """Steps, evaluations and tokens in lines."""
+
     def __init__(self, console: Console, steps: int = 0, name: str = "") -> None:
         super().__init__(console, name)
         self._steps = steps

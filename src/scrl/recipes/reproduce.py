@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from scrl.config import RunConfig, with_settings
 from scrl.data.prompts import filter_overlong
@@ -26,26 +26,21 @@ from scrl.engines.choice import check_engine, engine_of
 from scrl.engines.requirements import check_machine
 from scrl.engines.trl.settings import step_size
 from scrl.errors import ConfigError, DataError
-from scrl.evaluation.benchmark_run import BenchmarkListener, measure
+from scrl.evaluation.benchmark_run import measure
 from scrl.evaluation.gold import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
 from scrl.files.folders import num_processes
 from scrl.files.jsonl import read_json_lines
 from scrl.files.run_state import standing_of
+from scrl.listener import Listener
 from scrl.policy.model import load_tokenizer
 from scrl.recipes.catalogue import EXPERIMENTS, Experiment, Scale, at_scale, config_at, episodes_of, prompt_at
 from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
 from scrl.records import Question
 from scrl.settings import merged
-from scrl.training.listeners import RunListener
 from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
-
-
-class Listener(RunListener, BenchmarkListener, Protocol):
-    """Follows training and evaluations."""
-
 
 ShowProgress = Callable[[int, str], AbstractContextManager[Listener]]
 """(steps, name) → the listener of a run with this many steps."""
@@ -227,7 +222,7 @@ def _settings(
     return build_settings(merged(values, {name: overrides[name] for name in SHARED if name in overrides}))
 
 
-def _measure(settings: MeasurementSettings, folder: Path, listener: BenchmarkListener) -> None:
+def _measure(settings: MeasurementSettings, folder: Path, listener: Listener) -> None:
     """Measure what was not measured before; benchmarks of other tables stay."""
     if (folder / "evaluation.yaml").is_file():
         before = read_settings(folder)

@@ -184,8 +184,7 @@ def _full_disk(draft: Path) -> str | None:
     if free > NEARLY_FULL:
         return None
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    sizes = f"{written / 1e9:.3f} GB of it were written, {free / 1e9:.3f} GB are free"
-    return f"the disk of {draft.parent} is full: {sizes}"
+    return f"the disk of {draft.parent} is full: {written / 1e9:.3f} GB were written, {free / 1e9:.3f} GB are free"
 
 
 def check_room(folder: Path, needed: int) -> None:
@@ -193,8 +192,8 @@ def check_room(folder: Path, needed: int) -> None:
     place = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
     free = shutil.disk_usage(place).free
     if free < needed:
-        sizes = f"need {needed / 1e9:.2f} GB, and the disk of {place} has {free / 1e9:.2f} GB free"
-        raise InputError(f"{folder}: the run's checkpoints {sizes}; make room, or give another disk with --out")
+        has = f"the disk of {place} has {free / 1e9:.2f} GB free; make room, or give another --out"
+        raise InputError(f"{folder}: the run's checkpoints need {needed / 1e9:.2f} GB, and {has}")
 
 
 def environment(config: RunConfig, device: str) -> dict[str, Any]:

@@ -136,8 +136,8 @@ def permitted_changes(settings: Mapping[str, Any], config: RunConfig) -> list[st
     changes = list(changed_settings(saved.model_dump(mode="json"), config.model_dump(mode="json")))
     fixed = [words for name, words in changes if name.split(".")[0] not in MAY_CHANGE]
     if fixed:
-        reason = f"the settings are not those of the last checkpoint: {'; '.join(fixed)}"
-        raise InputError(f"{reason}. Put them back; only {', '.join(MAY_CHANGE)} may change.")
+        fix = f"Put them back; only {', '.join(MAY_CHANGE)} may change."
+        raise InputError(f"the settings are not those of the last checkpoint: {'; '.join(fixed)}. {fix}")
     return [words for _, words in changes]
 
 
@@ -148,10 +148,10 @@ def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[
     if before.questions != now.questions:
         raise InputError(f"{config.questions}: is not what the run was started with; put it back to resume")
     if before.model != now.model:
-        reason = "has other weights, another config or tokenizer than when the run was started"
-        raise InputError(f"model: {config.model} {reason}; put it back to resume")
+        which = "has other weights, another config or tokenizer than at the start"
+        raise InputError(f"model: {config.model} {which}; put it back to resume")
     if before.user_code != now.user_code:
         say("the code of a method, a reader or a sampler of your own has changed since the run was started")
     if before.held_out and now.held_out and before.held_out != now.held_out:
-        reason = f"{config.evaluation.held_out} holds other questions than before"
-        raise InputError(f"evaluation.held_out: {reason}; put it back to resume, or leave it out")
+        which = f"{config.evaluation.held_out} holds other questions than before"
+        raise InputError(f"evaluation.held_out: {which}; put it back to resume, or leave it out")
