@@ -64,22 +64,16 @@ class PromptSettings(Settings):
     """How a question is put to the model."""
 
     style: Literal["auto", "qwen", "qwen-math", "llama", "qwen3", "qwen3-thinking", "chat", "plain"] = Field(
-        "auto",
-        description="The prompt style of the model's family; auto: detected from the tokenizer's chat template.",
+        "auto", description="The prompt style of the model's family; auto: found by the tokenizer's chat template."
     )
     asks_for: Literal["box", "number"] | None = Field(
-        None,
-        description="What the style's own words ask for: the answer in a box, or a number; none: as the reader reads.",
+        None, description="What the style's own words ask for: a box or a number; none: what the reader reads."
     )
-    instruction: str | None = Field(
-        None, description="After every question and one space; none: the style's own; empty: no instruction."
-    )
-    system: str | None = Field(
-        None, description="System message, for chat; none: the style's own; empty: no system message."
-    )
+    instruction: str | None = Field(None, description="After every question; none: the style's own; empty: nothing.")
+    system: str | None = Field(None, description="System message, for chat; none: the style's own; empty: nothing.")
     max_tokens: int = Field(4096, ge=1, description="The most tokens a prompt may have.")
     overlong: Literal["refuse", "drop"] = Field(
-        "refuse", description="For questions with longer prompts: refuse the run, or drop them."
+        "refuse", description="Of longer prompts: refuse the run, or drop them."
     )
 
 

@@ -165,9 +165,7 @@ class Endpoint:
             has_no_entropy = bool(line["completion"]) and line["entropy"] is None
             if self._settings.logprobs and has_no_entropy and not self._has_noted_no_logprobs:
                 self._has_noted_no_logprobs = True
-                self._listener.note(
-                    "The server gives no log-probabilities, so methods that need entropies are left out."
-                )
+                self._listener.note("The server gives no log-probabilities: methods that need entropies are left out.")
             return line
         raise AssertionError("the loop has no end")
 

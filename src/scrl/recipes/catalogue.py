@@ -279,11 +279,9 @@ def mapping(scale: Scale) -> Iterator[str]:
         printed = ", ".join(PRINTED[name] for name in names)
         yield f"{printed} → {benchmark_at(names[0], scale)}, trained and measured on"
     lengths = (f"{printed} tokens → {length_at(length, scale)}" for printed, length in LENGTHS.items())
-    yield (
-        f"at most {', '.join(lengths)}, all others → {_DEMO.sampling.max_tokens}; temperature "
-        f"{_DEMO.sampling.temperature:g}, learning rate {_DEMO.optimizer.learning_rate:g}, std_floor "
-        f"{_DEMO.credit['std_floor']:g}"
-    )
+    yield f"at most {', '.join(lengths)}, all others → {_DEMO.sampling.max_tokens}"
+    rate, floor = _DEMO.optimizer.learning_rate, _DEMO.credit["std_floor"]
+    yield f"temperature {_DEMO.sampling.temperature:g}, learning rate {rate:g}, std_floor {floor:g}"
     scaled = {at_scale(experiment, scale).name for experiment in EXPERIMENTS.values()}
     yield f"method, thresholds, N and M stay; {len(EXPERIMENTS)} experiments become {len(scaled)}"
 

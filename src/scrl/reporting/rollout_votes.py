@@ -147,9 +147,7 @@ def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
         visit.samples.add(rollout.sample)
         votes = visit.votes.setdefault(rollout.answer_class, Votes(rollout.label, rollout.correct, line.offset))
         if (votes.label, votes.is_right) != (rollout.label, rollout.correct):
-            reason = (
-                "'label' and 'correct' are not those of an earlier completion with the same 'answer_class' and step"
-            )
+            reason = "'label' and 'correct' must be the same for all completions of an 'answer_class' and step"
             raise DataError(path, reason, line.number)
         votes.count += 1
         votes.entropies.append(nan if rollout.entropy is None else rollout.entropy)

@@ -109,18 +109,11 @@ def _changes(export: Export, evaluations: Sequence[Evaluation]) -> str:
     steps = sorted({int(after["step"]) for *_, after in found})
     missing = "" if export.step is None or export.step in steps else f" Step {export.step} itself was not measured."
     rounded = "" if export.dtype == "float32" else f", before weights were rounded to {export.dtype}"
-    caption = (
-        f"In %, with the 95 % interval over questions in brackets, measured by the run{rounded}. "
-        f"Agreement is no proof of being right.{missing}"
-    )
+    caption = f"In %, with the 95 % interval over questions in brackets, measured by the run{rounded}. "
+    caption += f"Agreement is no proof of being right.{missing}"
     header = ("questions", "number", "start model", *(f"step {step}" for step in steps))
-    rows = [
-        (
-            where,
-            name,
-            score(name, [before]),
-            *(score(name, [after]) if after["step"] == at else None for at in steps),
-        )
-        for where, name, before, after in found
-    ]
+    rows = []
+    for where, name, before, after in found:
+        ends = (score(name, [after]) if after["step"] == at else None for at in steps)
+        rows.append((where, name, score(name, [before]), *ends))
     return as_markdown(Table(header, tuple(rows), caption))

@@ -195,11 +195,8 @@ def cost_note(probe: Probe, config: RunConfig, policy: Policy, rows: int, num_qu
     note += f"{disk / 1e9:.2g} GB on disk"
     if total < LONG:
         return note
-    return (
-        f"{note}. To take less: --steps (now {config.steps}), --completions ({config.completions}), --trained "
-        f"({config.trained}), --questions-per-step ({config.questions_per_step}), --max-tokens "
-        f"({config.sampling.max_tokens}) or --evaluation.completions ({config.evaluation.completions})"
-    )
+    ways = "--steps, --completions, --trained, --questions-per-step, --max-tokens or --evaluation.completions"
+    return f"{note}. To take less, lower {ways}"
 
 
 def duration(seconds: float) -> str:

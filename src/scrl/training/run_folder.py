@@ -45,9 +45,8 @@ class RunFolder:
         """A folder for a new run; config.yaml is written last, so that if it exists, everything does."""
         folder = cls(path)
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        (path / "environment.json").write_text(
-            json.dumps(environment(config, device), indent=2) + "\n", encoding="utf-8"
-        )
+        about = json.dumps(environment(config, device), indent=2)
+        (path / "environment.json").write_text(f"{about}\n", encoding="utf-8")
         for name in FILES:
             (path / name).touch()
         write_config(config, path / ".config.yaml.draft")
