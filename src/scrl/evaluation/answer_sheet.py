@@ -171,7 +171,8 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> tuple[dict[str, str], 
         for name in ("question_id", "answer"):
             if name not in row.fields:
                 raise row.error(f"has no column {name!r}; fill in a file that --draw-check wrote")
-        question_id, answer = (str(row.fields[name] or "").strip() for name in ("question_id", "answer"))
+        cells = (row.fields[name] for name in ("question_id", "answer"))
+        question_id, answer = ("" if cell is None else str(cell).strip() for cell in cells)
         if not question_id or not answer:
             name = "answer" if question_id else "question_id"
             raise row.error(f"{name!r} is empty; fill in every row, since a subset without the hard ones is not random")
