@@ -72,9 +72,7 @@ class RunConfig(Settings):
     """Everything that decides what a run does."""
 
     model: ModelName = Field(description="A model folder, a hub id, `embedded` or `embedded-hasty`.")
-    questions: str = Field(
-        description="A file (.txt .md .jsonl .json .csv .tsv .parquet), a hub id, or arithmetic:LEVEL."
-    )
+    questions: str = Field(description="A file (.txt .md .jsonl .json .csv .tsv .parquet), a hub id, arithmetic:LEVEL.")
     question_column: QuestionColumn = None
     gold_column: GoldColumn = None
     id_column: IdColumn = None
@@ -86,15 +84,12 @@ class RunConfig(Settings):
     credit: dict[str, Any] = Field({}, description="Settings of the method: see `scrl methods NAME`.")
     reader: str = Field(
         "boxed",
-        description="How an answer is read: boxed, number, last-number, choice, regex:… Benchmarks bring their own.",
+        description="How answers are read: boxed, number, last-number, choice, regex:… Benchmarks have their own.",
     )
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
 
     probe: int = Field(
-        4,
-        ge=0,
-        description="Completions of each first-step question that the start model writes before training, which is "
-        "refused where hardly any has an answer; 0: train unseen.",
+        4, ge=0, description="Completions per first question drawn to look at before training; 0: train unseen."
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random numbers.")
     steps: int = Field(0, ge=0, description="Training steps; 0: as many as `passes` over the questions take.")
@@ -106,8 +101,7 @@ class RunConfig(Settings):
     label_votes: str = Field(
         "present",
         description="Whose votes decide labels and shares: those of the completions trained on (present), the start "
-        "model's (start), those drawn before each pass over the questions, a label once given being kept (round), or "
-        "those of a file of completions.",
+        "model's (start), those drawn before each pass, a label once given being kept (round), or those of a file.",
     )
     label_completions: int | None = Field(
         None, ge=2, description="Votes per question for label_votes start and round; none: as many as `completions`."
@@ -124,12 +118,8 @@ class RunConfig(Settings):
     evaluation: EvaluationSettings = EvaluationSettings()
     guard: GuardSettings = GuardSettings()
 
-    engine: Literal["local", "trl", "verl"] = Field(
-        "local", description="What runs the training: `local` on one machine, or `trl` or `verl` on many GPUs."
-    )
-    engine_options: dict[str, Any] = Field(
-        {}, description="For trl and verl: their own settings, beyond those of scrl."
-    )
+    engine: Literal["local", "trl", "verl"] = Field("local", description="`local`: one machine; the others: many GPUs.")
+    engine_options: dict[str, Any] = Field({}, description="For trl and verl: their own settings.")
     nodes: int = Field(1, ge=1, description="For verl: machines of the cluster.")
     gpus: int = Field(1, ge=1, description="For verl: GPUs per machine.")
     checkpoint_every: int = Field(10, ge=1, description="Steps between checkpoints.")
@@ -164,8 +154,7 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _check_together(self) -> RunConfig:
         if self.trained > self.completions:
-            reason = f"is more than completions ({self.completions}): lower trained or raise completions"
-            raise ConfigError(f"trained ({self.trained}) {reason}")
+            raise ConfigError(f"trained ({self.trained}) is more than completions ({self.completions}): lower it")
         if self.engine == "local" and self.engine_options:
             raise ConfigError(f"engine_options: the local engine has none; got {', '.join(self.engine_options)}")
         rule = self.rule()
@@ -307,7 +296,6 @@ def _checked(values: Mapping[str, Any], *, is_option: bool = False) -> dict[str,
 
 
 def _credit_names(values: Mapping[str, Any]) -> list[str]:
-    """The settings of the chosen method, if it is one of ours."""
     method = METHODS.get(str(values.get("method")), METHODS["scrl"])
     return [f"credit.{name}" for name in method.settings.model_fields]
 
@@ -341,4 +329,3 @@ def _value(text: str) -> Any:
 
 
 NAMES = Names(RunConfig, RUN_NAMES, not_here=NOT_OF_A_RUN)
-"""The names of a run's settings."""

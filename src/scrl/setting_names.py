@@ -84,11 +84,9 @@ class Names:
 
     model: type[BaseModel]
     short: Mapping[str, str]
-    """Short name → setting."""
     not_here: Mapping[str, str] = field(default_factory=dict)
     """Names that make sense elsewhere but not here, and why."""
     listed_by: str = "scrl train --list-settings"
-    """The command that shows them all."""
 
     def long(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values under their long names; a setting with two values is refused."""
@@ -102,9 +100,8 @@ class Names:
                 result = merged(result, tree_of(setting, values[name]))
                 continue
             if old != values[name]:
-                raise ConfigError(
-                    f"{name} is short for {setting}, and both are given: {values[name]!r} and {old!r}; leave out one"
-                )
+                given = f"{values[name]!r} and {old!r}"
+                raise ConfigError(f"{name} is short for {setting}, and both are given: {given}; leave out one")
         return result
 
     def refuse_unknown(self, values: Mapping[str, Any], *, is_option: bool = False, more: Collection[str] = ()) -> None:

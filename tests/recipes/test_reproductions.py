@@ -12,11 +12,10 @@ from scrl.data.questions import LoadedQuestions
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.settings import build_settings
 from scrl.recipes import reproduce
-from scrl.recipes.catalogue import EXPERIMENTS, find
+from scrl.recipes.catalogue import EXPERIMENTS, at_scale, config_at, find
 from scrl.recipes.jobs import jobs, select, start_of, with_controls, with_voting
 from scrl.recipes.paper import TABLES
 from scrl.recipes.reproduce import Choices, check, evaluation_settings, rollout_settings, voting_settings
-from scrl.recipes.scales import at_scale, config_at
 from scrl.records import Question
 from scrl.training.run_folder import RunFolder
 

@@ -106,7 +106,6 @@ def result_line(record: dict[str, Any]) -> str:
 
 @contextmanager
 def show_progress(steps: int, name: str = "") -> Iterator[PlainProgress]:
-    """The listener that suits the kind of output."""
     console = plain_console()
     if not sys.stdout.isatty():
         yield PlainProgress(console, steps, name)

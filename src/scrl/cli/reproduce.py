@@ -22,10 +22,9 @@ from scrl.errors import ConfigError
 from scrl.files.folders import folder_to_resume, new_run_folder
 from scrl.files.whole_files import write_whole
 from scrl.recipes import paper
-from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, find
+from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, Scale, default_seed, find, mapping, table_at
 from scrl.recipes.jobs import Control, Job, jobs, select, with_controls, with_voting
 from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, Cell, PaperTable
-from scrl.recipes.scales import Scale, default_seed, mapping, table_at
 from scrl.reporting.tables import Table, as_csv, as_latex, as_markdown, as_terminal, show_table
 from scrl.reporting.text import counted
 

@@ -32,7 +32,6 @@ from scrl.records import Question
 from scrl.seeds import generator_for
 
 DATA_VARIABLE = "SCRL_DATA"
-"""The environment variable that names the folder of benchmarks."""
 OPTIONS_SEED = 0
 """Seed for the order of GPQA's options."""
 
@@ -75,8 +74,6 @@ def _cell(fields: Fields, column: str) -> str:
 
 
 class HubTable(NamedTuple):
-    """One split of a data set on the hub."""
-
     name: str
     split: str
     revision: str
@@ -166,7 +163,6 @@ def load_benchmark(name: str, *, data_dir: str | Path | None, limit: int | None 
 
 
 def find_benchmark(name: str) -> BenchmarkSource:
-    """A benchmark by name, without levels."""
     if name not in BENCHMARKS:
         raise ConfigError(f"{name}: there is no such benchmark.{did_you_mean(name.lower(), BENCHMARKS)}")
     return BENCHMARKS[name]
@@ -180,9 +176,9 @@ def _find_levels(source: BenchmarkSource, name: str, level_range: str) -> tuple[
         others = ", ".join(other.name for other in BENCHMARKS.values() if other.levels)
         raise ConfigError(f"{name}: {source.name} has no levels; write {source.name}. With levels: {others}.")
     first, dash, last = level_range.partition("-")
-    last = last if dash else first
-    if {first, last} <= set(source.levels) and source.levels.index(first) <= source.levels.index(last):
-        return source.levels[source.levels.index(first) : source.levels.index(last) + 1]
+    chosen = [level for level in source.levels if first <= level <= (last if dash else first)]
+    if chosen and chosen[0] == first and chosen[-1] == (last if dash else first):
+        return tuple(chosen)
     fix = f"Write {source.name}:LEVEL or {source.name}:FROM-TO, levels {source.levels[0]} to {source.levels[-1]}."
     raise ConfigError(f"{name}: there are no such levels. {fix}")
 
@@ -222,7 +218,7 @@ def _read_hub(source: BenchmarkSource) -> tuple[RawTable, str]:
 
 def _how_to_get(source: BenchmarkSource) -> str:
     ways = (
-        f"Name a folder with {source.name}.jsonl in it (--data-dir FOLDER, or the variable {DATA_VARIABLE}); or none, "
+        f"Name a folder with {source.name}.jsonl in it (--data-dir FOLDER, or the variable {DATA_VARIABLE}), or none "
     )
     ways += f"for the hub's {source.hub.name} (pip install 'scrl[hub]', and a network)."
     page = f"https://huggingface.co/datasets/{source.hub.name}"

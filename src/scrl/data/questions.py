@@ -236,10 +236,8 @@ def _notes(rows: Sequence[RawRow], columns: QuestionColumns, stem: str, question
     one_each = [name for name in others if _OPTION.fullmatch(name.strip())]
     options = [name for name in others if name.strip().lower() in _ALL_OPTIONS] + one_each * (len(one_each) > 1)
     if options:
-        yield (
-            f"WARNING: {', '.join(options)} look like the options of a choice, and the model does not see them. "
-            "Write them into the question's text."
-        )
+        fix = "the model does not see them. Write them into the question's text."
+        yield f"WARNING: {', '.join(options)} look like the options of a choice, and {fix}"
     total = len(questions)
     num_gold = sum(question.gold is not None for question in questions)
     if 0 < num_gold < total:

@@ -34,10 +34,9 @@ from scrl.files.jsonl import read_json_lines
 from scrl.files.run_state import standing_of
 from scrl.listener import Listener
 from scrl.policy.model import load_tokenizer
-from scrl.recipes.catalogue import EXPERIMENTS, Experiment, episodes_of
+from scrl.recipes.catalogue import EXPERIMENTS, Experiment, Scale, at_scale, config_at, episodes_of, prompt_at
 from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
-from scrl.recipes.scales import Scale, at_scale, config_at, prompt_at
 from scrl.records import Question
 from scrl.settings import merged
 from scrl.training.run_folder import RunFolder
@@ -49,12 +48,9 @@ ShowProgress = Callable[[int, str], AbstractContextManager[Listener]]
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a user may choose about a reproduction."""
-
     scale: Scale = "paper"
     seeds: tuple[int, ...] = (0,)
     steps: int | None = None
-    """Steps in place of the recipe's."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Settings on top of every run's, e.g. {"compute": {"sampler_rows": 1024}}; evaluations take those they share."""
     data_dir: str | None = None
@@ -66,7 +62,6 @@ class Choices:
 
 AS_MEASURED = {name: EVALUATION[name] for name in ("temperature", "top_p")}
 LAST = ("checkpoints", "last")
-"""Where a run keeps its last checkpoint."""
 REFUSED = {
     "method": "the experiment decides it",
     "questions": "the experiment decides it; take some of them with limit",
@@ -83,10 +78,8 @@ def check(all_jobs: Sequence[Job], choices: Choices) -> None:
         raise ConfigError("scrl reproduce: is one process, which starts its runs itself; leave out torchrun")
     for job in all_jobs:
         if job.has_curve and choices.engine != "local":
-            raise ConfigError(
-                f"engine: {choices.engine} does not measure {job.name} on its way as the paper does; leave out the "
-                "figure, or the engine"
-            )
+            reason = f"{choices.engine} does not measure {job.name} on its way as the paper does"
+            raise ConfigError(f"engine: {reason}; leave out the figure, or the engine")
     models = sorted({at_scale(job.experiment, choices.scale).model for job in all_jobs})
     if "model" in choices.overrides and len(models) > 1:
         raise ConfigError(f"model: one cannot stand for {', '.join(models)}; reproduce their experiments one by one")
@@ -122,7 +115,6 @@ def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
 
 
 def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, show_progress: ShowProgress) -> None:
-    """Do everything that is not done yet, seed by seed."""
     check_questions(all_jobs, choices)
     for seed, job in product(choices.seeds, all_jobs):
         folder = out / f"seed-{seed}"
@@ -161,7 +153,6 @@ def _with_its_steps(config: RunConfig, job: Job, choices: Choices) -> RunConfig:
 
 
 def _questions(config: RunConfig) -> list[Question]:
-    """The questions that a run trains on: those without overlong prompts."""
     tokenizer = load_tokenizer(config.model, trust_remote_code=config.trust_remote_code)
     return filter_overlong(config.load_questions().questions, tokenizer, config.prompt)[0]
 

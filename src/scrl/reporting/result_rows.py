@@ -18,7 +18,6 @@ MARKS = {
     "chosen": "the step that was asked for",
     "only": "the only evaluation",
 }
-"""Which evaluation of a place a row is about."""
 SHARES = ("agreement", "answered", "truncated")
 Row = dict[str, Cell]
 """Column → cell: one evaluation of one place on one benchmark; for runs that differ only in the seed, their mean."""

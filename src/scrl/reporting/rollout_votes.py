@@ -63,13 +63,10 @@ class Votes:
 
 @dataclass(slots=True)
 class Visit:
-    """One question at one step."""
-
     step: int
     votes: dict[str | None, Votes] = field(default_factory=dict)
     """By the key of the class; missing answers are under None."""
     samples: set[int] = field(default_factory=set)
-    """The numbers of its completions."""
 
     @property
     def size(self) -> int:
@@ -121,8 +118,6 @@ class Visit:
 
 @dataclass(slots=True)
 class QuestionVotes:
-    """One question with all its visits."""
-
     id: str
     text: str
     gold: str | None = None
@@ -135,7 +130,6 @@ class QuestionVotes:
 
 
 def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
-    """Every question of a run by its id."""
     questions: dict[str, QuestionVotes] = {}
     for line in read_json_lines(path, on_cut):
         rollout = parse_rollout(line.fields, path, line.number)
@@ -153,10 +147,7 @@ def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
         visit.samples.add(rollout.sample)
         votes = visit.votes.setdefault(rollout.answer_class, Votes(rollout.label, rollout.correct, line.offset))
         if (votes.label, votes.is_right) != (rollout.label, rollout.correct):
-            reason = (
-                f"'label' and 'correct' are {rollout.label!r} and {rollout.correct!r}, but an earlier completion with "
-                f"the same 'answer_class' at this step has {votes.label!r} and {votes.is_right!r}"
-            )
+            reason = "'label' and 'correct' must be the same for all completions of an 'answer_class' and step"
             raise DataError(path, reason, line.number)
         votes.count += 1
         votes.entropies.append(nan if rollout.entropy is None else rollout.entropy)
@@ -178,7 +169,6 @@ Outcomes = Callable[[Visit], Iterable[float]]
 
 
 def add_up(visits: Sequence[Visit]) -> dict[str, Ratio]:
-    """Every total over all visits, by its description."""
     graded = [visit for visit in visits if visit.is_graded]
     totals = {}
     for over, kinds in ((visits, TOTALS), (graded, TOTALS_WITH_GOLD)):

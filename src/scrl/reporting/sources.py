@@ -42,7 +42,6 @@ EXPLORED = ("scrl", "ttrl", "contrast")
 """The methods whose labels and rewards the page computes itself."""
 FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 EVALUATION = "evaluation.yaml"
-"""The file of settings in a folder of scrl evaluate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,6 @@ class Source:
     num_groups: int
     num_completions: int
     is_graded: bool
-    """Whether some completions were compared with a gold answer."""
     config: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
@@ -99,7 +97,6 @@ class Source:
 
     @property
     def is_unmeasured(self) -> bool:
-        """Whether its evaluations are turned off."""
         evaluation = self.config.get("evaluation")
         return isinstance(evaluation, dict) and evaluation.get("completions") == 0
 

@@ -37,8 +37,6 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One of a run's checkpoints."""
-
     run: Path
     config: RunConfig
     folder: Path
@@ -47,7 +45,6 @@ class Checkpoint:
 
     @property
     def is_adapter(self) -> bool:
-        """Whether it holds an adapter rather than all weights."""
         return adapter_folder(str(self.folder)) is not None
 
 
@@ -141,11 +138,8 @@ def remarks(source: Checkpoint) -> Iterator[str]:
         return
     what = "answers" if source.step in steps else "numbers and answers"
     missing = "" if source.step in steps else f"step {source.step} was not evaluated: "
-    other = (
-        f"; for that model: scrl export {source.run} --checkpoint last"
-        if standing is not None and standing.step == last
-        else ""
-    )
+    is_last = standing is not None and standing.step == last
+    other = f"; for that model: scrl export {source.run} --checkpoint last" if is_last else ""
     yield f"{missing}the run's {what} are of step {last}{other}"
 
 
@@ -162,7 +156,6 @@ def _base(adapter: Path) -> str:
 
 
 def _base_dtype(source: Checkpoint) -> str:
-    """The type of the weights of the model that the run started from."""
     name = str(source.folder) if source.is_adapter else source.config.model
     try:
         dtype = published_dtype(model_shape(model_folder(name), source.config.trust_remote_code))

@@ -23,7 +23,6 @@ from scrl.reporting.text import counted, sentence
 QUESTION = "Compute 12*7-5."
 """The question in a card's example; the embedded model knows its words, too."""
 VLLM_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks that vLLM supports."""
 
 
 def model_card(config: RunConfig, standing: Standing) -> str:
@@ -35,11 +34,8 @@ def model_card(config: RunConfig, standing: Standing) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is exported from a run."""
-
     config: RunConfig
     checkpoint: str
-    """The name of the checkpoint's folder."""
     step: int | None
     """The step after which it was made; None if nothing says so."""
     dtype: str
@@ -47,9 +43,7 @@ class Export:
     """The model that an adapter was trained on; None for a run that trained all weights."""
     is_merged: bool
     version: str | None
-    """The version of scrl that trained it."""
     guard_stop: str | None = None
-    """That the guard stopped the run, and why."""
 
     @property
     def adapter_of(self) -> str | None:
@@ -115,18 +109,11 @@ def _changes(export: Export, evaluations: Sequence[Evaluation]) -> str:
     steps = sorted({int(after["step"]) for *_, after in found})
     missing = "" if export.step is None or export.step in steps else f" Step {export.step} itself was not measured."
     rounded = "" if export.dtype == "float32" else f", before weights were rounded to {export.dtype}"
-    caption = (
-        f"In %, with the 95 % interval over questions in brackets, measured by the run{rounded}. "
-        f"Agreement is no proof of being right.{missing}"
-    )
+    caption = f"In %, with the 95 % interval over questions in brackets, measured by the run{rounded}. "
+    caption += f"Agreement is no proof of being right.{missing}"
     header = ("questions", "number", "start model", *(f"step {step}" for step in steps))
-    rows = [
-        (
-            where,
-            name,
-            score(name, [before]),
-            *(score(name, [after]) if after["step"] == at else None for at in steps),
-        )
-        for where, name, before, after in found
-    ]
+    rows = []
+    for where, name, before, after in found:
+        ends = (score(name, [after]) if after["step"] == at else None for at in steps)
+        rows.append((where, name, score(name, [before]), *ends))
     return as_markdown(Table(header, tuple(rows), caption))

@@ -67,7 +67,6 @@ class State:
     is_released: bool = False
     """Whether the sampler gives its memory back before every update, because memory ran out in one."""
     last_votes: Annotated[LastVotes, _votes(LastVotes)] = field(default_factory=LastVotes)
-    """The votes of every question at its last visit."""
     label_votes: Annotated[LabelVotes, _votes(LabelVotes)] = field(default_factory=LabelVotes)
     """The votes that decide, where they are drawn apart, and the labels given by them."""
     votes_pass: Count | None = None
@@ -79,7 +78,6 @@ class State:
     held_out: str = ""
     """The same of the questions held out; empty where there are none."""
     model: str = ""
-    """The same of the start model."""
     user_code: str = ""
     """The same of the modules with a method, a reader or a sampler of the user's own; empty where there are none."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -98,7 +96,6 @@ class State:
         self.run = self.run or own_sum({"settings": fixed, "questions": self.questions, "model": self.model})
 
     def to_json(self) -> dict[str, Any]:
-        """As a checkpoint stores it."""
         votes = {"last_votes": self.last_votes.to_json(), "label_votes": self.label_votes.to_json()}
         return vars(self) | votes
 
