@@ -27,12 +27,12 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from scrl.config import read_config
 from scrl.errors import ScrlError
+from scrl.listener import Listener
 from scrl.planning.memory import work_of
 from scrl.planning.plan import memory_bytes
 from scrl.planning.shapes import SHAPES, ModelShape, counted_shape
 from scrl.policy.model import LanguageModel, add_adapter, recompute_activations
 from scrl.policy.settings import ComputeSettings, LoraSettings
-from scrl.training.listeners import Silent
 from scrl.training.loop import train
 
 TINY = ModelShape(2, 64, 4, 2, 16, 128, 512, is_tied=True)
@@ -114,7 +114,7 @@ class Done(Exception):  # noqa: N818 - it is no error
     """The last step is taken: nothing needs to be saved."""
 
 
-class Watch(Silent):
+class Watch(Listener):
     """Keeps what the run reports about its steps."""
 
     def __init__(self) -> None:

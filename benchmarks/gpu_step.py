@@ -25,8 +25,8 @@ import torch
 from numpy.typing import NDArray
 
 from scrl.config import read_config
-from scrl.training.listeners import Silent
-from scrl.training.loop import Stopwatch, train
+from scrl.listener import Listener
+from scrl.training.loop import timed, train
 
 PHASES = ("seconds_rollout", "seconds_credit", "seconds_update")
 UNWATCHED = 2
@@ -34,7 +34,7 @@ SIZES = ((0, 5e-6, "under 5 µs"), (5e-6, 1e-3, "under 1 ms"), (1e-3, np.inf, "l
 """Of the times without a kernel: between kernels of a CUDA graph, between launches, and while the host works."""
 
 
-class Watch(Silent):
+class Watch(Listener):
     """Prints each step's seconds, and records kernels from the end of the second step to the end of the last."""
 
     def __init__(self, steps: int) -> None:
@@ -121,16 +121,15 @@ def overlap(spans: NDArray[np.float64], first: float, last: float) -> NDArray[np
 @contextlib.contextmanager
 def phases_noted(phases: list[tuple[str, int, int]]) -> Iterator[None]:
     """Record in `phases` when each timed phase begins and ends."""
-    measure = Stopwatch.measure
 
     @contextlib.contextmanager
-    def noted(self: Stopwatch, name: str) -> Iterator[None]:
+    def noted(seconds: dict[str, float], name: str) -> Iterator[None]:
         first = time.time_ns()
-        with measure(self, name):
+        with timed(seconds, name):
             yield
         phases.append((name, first, time.time_ns()))
 
-    with patch.object(Stopwatch, "measure", noted):
+    with patch("scrl.training.loop.timed", noted):
         yield
 
 

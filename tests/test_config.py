@@ -19,7 +19,7 @@ from scrl.planning.plan import warnings
 from scrl.policy.settings import LoraSettings
 from scrl.recipes.demo import METHODS as DEMO_METHODS
 from scrl.recipes.demo import demo_config
-from scrl.setting_names import FOREIGN_NAMES, NO_COUNTERPARTS, foreign
+from scrl.setting_names import FOREIGN_NAMES, foreign
 from scrl.settings import merged, setting_rows, tree_of
 
 BARE = {"model": "embedded", "questions": "arithmetic:easy"}
@@ -335,14 +335,14 @@ def test_every_short_name_leads_to_a_setting_and_hides_none(names):
 def test_every_foreign_word_leads_to_a_name_and_is_none_itself():
     here = {*KNOWN, *RUN.short, "out"}
     words = [word for words in FOREIGN_NAMES.values() for word in words]
-    assert {name for words in FOREIGN_NAMES.values() for name in words.values()} <= here
-    assert not {*words, *NO_COUNTERPARTS} & here
-    assert len({*words, *NO_COUNTERPARTS}) == len(words) + len(NO_COUNTERPARTS)  # each belongs to one project
+    assert {name for words in FOREIGN_NAMES.values() for name in words.values() if " " not in name} <= here
+    assert not set(words) & here
+    assert len(set(words)) == len(words)  # each belongs to one project
 
 
 def test_of_a_dotted_word_the_end_is_enough():
-    assert foreign("actor_rollout_ref.rollout.n") == foreign("rollout.n") == ("verl", "completions", "")
-    assert foreign("actor_rollout_ref.actor.optim.lr") == ("verl", "learning_rate", "")
+    assert foreign("actor_rollout_ref.rollout.n") == foreign("rollout.n") == ("verl", "completions")
+    assert foreign("actor_rollout_ref.actor.optim.lr") == ("verl", "learning_rate")
     assert foreign("n") is None
 
 

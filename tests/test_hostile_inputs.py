@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import resource
 import shutil
 import signal
@@ -16,7 +17,7 @@ from scrl.config import RunConfig, read_config
 from scrl.credit.rule import credit_rule
 from scrl.data.prompts import PromptSettings, prompt_text, prompt_tokens, usable_questions
 from scrl.data.questions import load_questions
-from scrl.errors import ConfigError, ScrlError
+from scrl.errors import ConfigError, InputError, ScrlError
 from scrl.evaluation.answer_sheet import answer_rows
 from scrl.lab.label import label_file
 from scrl.policy.model import load_model, load_tokenizer
@@ -30,10 +31,11 @@ from scrl.reporting.tables import FORMATS
 from scrl.sampling.local import end_tokens
 from scrl.settings import setting_rows
 
-SECONDS, BYTES = 5, 2**30
+SECONDS, BYTES = 60, 2**30
+"""Enough for a busy machine; what hangs takes longer."""
 LONG = "9" * 5000
 DEEP = "[" * 3000 + "]" * 3000
-VALUES = ("-1", "[1, [2]]", LONG, "{a: {b: [.nan, 1]}}")
+VALUES = ("-1", "\udcff", "[1, [2]]", LONG, "{a: {b: [.nan, 1]}}")
 NAMES = [name for name, _, _ in setting_rows(RunConfig)]
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
 MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
@@ -68,6 +70,7 @@ SHAPES = (
     {"vocab_size": 10**12}, {"vocab_size": -5}, {"model_type": "nothing"}, {"model_type": 3}, {"num_attention_heads": 0},
     {"torch_dtype": "os.system"}, {"auto_map": {"AutoConfig": "evil.Config"}, "model_type": "evil"}, {"rope_parameters": []},
     {"quantization_config": {"quant_method": "x"}}, {"architectures": 7}, {"max_position_embeddings": "many"},
+    {"num_labels": 10**9}, {"head_dim": 10**6}, {"id2label": {"9" * 20: "x"}},
 )  # fmt: skip
 TEMPLATES = (
     "{% for i in range(10**12) %}{% endfor %}", "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
@@ -89,13 +92,19 @@ CONFIGS = (
 )  # fmt: skip
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _imported():
+    """What is imported with the first model is not counted."""
+    load_model("embedded", ComputeSettings(device="cpu"))
+
+
 class TookTooLongError(BaseException):
     """Not caught by what catches errors."""
 
 
 @contextmanager
 def bounded():
-    """No more than seconds and a gigabyte."""
+    """No more than a minute and a gigabyte."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     def end(_number, _frame):
@@ -172,10 +181,12 @@ def test_a_line_that_is_small_only_while_it_is_packed(tmp_path):
         label_file(path, credit_rule("scrl", num_trained=None))
 
 
-def test_models(tmp_path):
+def test_models(tmp_path, monkeypatch):
     folder = tmp_path / "model"
     shutil.copytree(model_folder("embedded"), folder)
     shape = json.loads((folder / "config.json").read_text())
+
+    monkeypatch.setattr("scrl.policy.model.LOAD_SECONDS", 0.5)
 
     def load(config):
         (folder / "config.json").write_text(config)
@@ -183,6 +194,19 @@ def test_models(tmp_path):
 
     texts = [*(json.dumps(shape | changes) for changes in SHAPES), "null", "3", "[]", "{}", "", "{", DEEP]
     assert found_wrong([(text, lambda t=text: load(t)) for text in texts]) == {}
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "adapter_config.json", "chat_template.jinja", "anything", "additional_chat_templates/a.jinja"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path)]
+)
+def test_pipes_and_devices_in_a_model_folder_are_not_opened(name, make, tmp_path):
+    path = shutil.copytree(model_folder("embedded"), tmp_path / "model") / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    make(path)
+    with pytest.raises(InputError, match=path.name), bounded():
+        load_model(str(tmp_path / "model"), ComputeSettings(device="cpu"))
 
 
 def test_token_ids_and_tokenizers(tmp_path):
@@ -256,7 +280,7 @@ def random_steps(rng):
 def test_what_a_model_brings_ends_within_seconds(tmp_path, monkeypatch):
     """Templates, normalizers and decoders at random; an own process is stopped even within a call into C or Rust."""
     monkeypatch.setattr("scrl.data.prompts.SECONDS", 0.2)
-    monkeypatch.setattr("scrl.policy.model.TOKENIZER_SECONDS", 0.3)
+    monkeypatch.setattr("scrl.policy.model.LOAD_SECONDS", 0.3)
     rng, tokenizer, folder = np.random.default_rng(0), load_tokenizer("embedded"), tmp_path / "model"
     shutil.copytree(model_folder("embedded"), folder)
     plain = json.loads((folder / "tokenizer.json").read_text())

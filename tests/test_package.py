@@ -25,12 +25,13 @@ BASE = {
     "settings",
     "setting_names",
     "user_code",
+    "listener",
 }
 CORE = BASE | {"answers", "credit", "files"}
 TENSORS = CORE | {"device"}
 MODEL = TENSORS | {"policy", "sampling", "data", "evaluation", "reporting", "lab", "config"}
 MAY_IMPORT = {
-    "errors": set(), "child_processes": set(), "seeds": set(), "settings": set(), "metrics": set(),
+    "errors": set(), "child_processes": set(), "seeds": set(), "settings": set(), "metrics": set(), "listener": set(),
     "device": set(), "records": {"errors"}, "optional_deps": {"errors"}, "user_code": {"errors"},
     "setting_names": {"errors", "settings"},
     "files": {"errors"},

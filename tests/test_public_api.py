@@ -7,6 +7,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,9 +17,7 @@ from safetensors.torch import load_file
 import scrl
 from scrl.config import read_config
 from scrl.credit.methods import METHODS, where_found
-from scrl.engines.choice import Engine
 from scrl.policy.model_paths import model_folder
-from scrl.training.run_folder import RunFolder
 
 SIGNATURES = {
     "assign_credit": "(group, method='scrl', *, elsewhere=None, **choices)",
@@ -160,10 +159,9 @@ def test_of_several_processes_the_first_alone_makes_and_removes_the_folder(tmp_p
             raise scrl.InputError("refused")
         if os.environ["RANK"] == "0":
             (folder / "config.yaml").touch()
-        return RunFolder(folder)
 
     monkeypatch.setattr("scrl.engines.choice.check_engine", lambda config: None)
-    monkeypatch.setattr("scrl.engines.choice.engine_of", lambda config: Engine(fake_train, None))
+    monkeypatch.setattr("scrl.engines.choice.engine_of", lambda config: SimpleNamespace(train=fake_train))
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     scrl.train(SMALL, **settings, out=out)

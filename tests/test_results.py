@@ -27,6 +27,23 @@ def test_pages_show_the_tables_of_the_files(page):
     assert tables.with_tables(text) == text
 
 
+def test_minutes_seeds_and_speeds_of_the_front_page_are_those_of_the_files():
+    page = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    for study, words in zip(STUDIES[:2], ("1.5B on AMC", "0.5B on GSM8K"), strict=True):
+        runs = [path.parent for arm in study.arms for path in RESULTS.glob(f"{study.folder}/{arm}-*/about.json")]
+        seconds = [json.loads((run / "about.json").read_text())["seconds"]["train"] for run in runs]
+        assert f"{words} ({round(np.mean(seconds) / 60)} minutes)" in page
+        assert len(runs) == 3 * len(study.arms)
+        assert "three seeds" in page
+    benchmarks = (RESULTS.parent / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+    rows = {cells[1].strip(" *"): cells[2:] for line in benchmarks.splitlines() if len(cells := line.split("|")) > 6}
+    speeds = [
+        [float(re.sub(r"\D", "", cell)) for cell in rows[name][1:4]] for name in ("ours", "vLLM 0.24, in one process")
+    ]
+    ratios = [ours / theirs for ours, theirs in zip(*speeds, strict=True)]
+    assert f"{min(ratios):.1f} to {max(ratios):.1f} × vLLM's speed" in page
+
+
 def test_the_picture_is_that_of_the_files(tmp_path):
     tables.draw_picture(STUDIES[0], tmp_path / "p.svg")
     assert (tmp_path / "p.svg").read_bytes() == (DOCS / "evidence.svg").read_bytes()

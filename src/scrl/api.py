@@ -23,12 +23,12 @@ from scrl.data.completion_files import open_completions
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.files.jsonl import read_json_lines
 from scrl.files.run_state import guard_stop_of
+from scrl.listener import Listener
 from scrl.records import Question, Sampled
 from scrl.setting_names import Names, validated
 
 if TYPE_CHECKING:
     from scrl.config import RunConfig
-    from scrl.training.listeners import RunListener
 
 Questions = Sequence[str | Question]
 
@@ -75,7 +75,7 @@ def train(
     questions: Questions | str | None = None,
     *,
     out: str | Path | None = None,
-    listener: RunListener | None = None,
+    listener: Listener | None = None,
     **settings: Any,
 ) -> TrainingResult:
     """Adapt a model to questions without answers, with the settings of `scrl train`, in a new folder (under runs/).
@@ -88,7 +88,6 @@ def train(
     from scrl.config import read_file, with_settings
     from scrl.engines.choice import check_engine, engine_of
     from scrl.files.folders import is_first_process, num_processes, shared_run_folder
-    from scrl.training.listeners import Silent
 
     if isinstance(questions, str):  # a file or a benchmark, by name like all other settings
         settings["questions"], questions = questions, None
@@ -108,7 +107,7 @@ def train(
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
         chosen = chosen.model_copy(update={"questions": str(file.resolve())})
     try:
-        return TrainingResult(engine_of(chosen).train(chosen.with_steps(), folder, listener or Silent()).path)
+        engine_of(chosen).train(chosen.with_steps(), folder, listener or Listener())
     except DataError as error:
         if rows is None or error.path != (folder / "questions.jsonl").resolve():
             raise
@@ -117,16 +116,17 @@ def train(
     finally:
         if is_first_process() and not (folder / "config.yaml").is_file():  # refused before it began
             shutil.rmtree(folder)
+    return TrainingResult(folder)
 
 
-def resume(folder: str | Path, *, listener: RunListener | None = None) -> TrainingResult:
+def resume(folder: str | Path, *, listener: Listener | None = None) -> TrainingResult:
     """Resume the run in `folder`, exactly as if it had never stopped."""
     from scrl.engines.choice import engine_of
-    from scrl.training.listeners import Silent
     from scrl.training.run_folder import RunFolder
 
     config = RunFolder(Path(folder)).config()
-    return TrainingResult(engine_of(config).resume(Path(folder), listener or Silent()).path)
+    engine_of(config).resume(Path(folder), listener or Listener())
+    return TrainingResult(Path(folder))
 
 
 def _as_questions(questions: Questions) -> list[Question]:
@@ -136,10 +136,8 @@ def _as_questions(questions: Questions) -> list[Question]:
     numbered = []
     for number, question in enumerate(questions):
         if not isinstance(question, str | Question):
-            raise InputError(
-                f"questions: number {number} must be text or a Question, found {type(question).__name__}; with a gold "
-                "answer it is scrl.Question(id, text, gold)"
-            )
+            kind = type(question).__name__
+            raise InputError(f"questions: number {number} must be text or scrl.Question(id, text, gold), found {kind}")
         numbered.append(Question(str(number), question) if isinstance(question, str) else question)
     return numbered
 
@@ -162,13 +160,12 @@ def evaluate(
     from scrl.evaluation.benchmark_run import measure
     from scrl.evaluation.settings import build_settings
     from scrl.files.folders import new_run_folder
-    from scrl.training.listeners import Silent
 
     names = [benchmarks] if isinstance(benchmarks, str) else list(benchmarks)
     chosen = build_settings({"model": model, "benchmarks": names, **settings})
     folder = new_run_folder(None if out is None else Path(out))
     try:
-        return measure(chosen, folder, Silent())
+        return measure(chosen, folder, Listener())
     finally:
         with suppress(OSError):
             folder.rmdir()  # empty: refused before it began
@@ -186,7 +183,6 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     from scrl.sampling.groups import sample_groups
     from scrl.sampling.local import check_sampler, open_sampler
     from scrl.sampling.settings import SamplingSettings
-    from scrl.training.listeners import Silent
 
     prompt = validated(PromptSettings, settings.pop("prompt", {}))
     compute = validated(ComputeSettings, settings.pop("compute", {}))
@@ -199,7 +195,7 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     asked_B = asked(questions_B, tokenizer, prompt)
     check_known(questions_B, [tokens_P for _, tokens_P in asked_B], tokenizer, prompt)
     for note in instruction_notes(prompt, tokenizer):
-        Silent().note(note)
+        Listener().note(note)
     sampler = open_sampler(language_model, compute)
     return sample_groups(sampler, asked_B, sampling, num_samples, seed=seed, step=0)
 

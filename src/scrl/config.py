@@ -5,7 +5,6 @@ config = read_config(Path("run.yaml"), ["optimizer.learning_rate=1e-6", "credit.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -73,9 +72,7 @@ class RunConfig(Settings):
     """Everything that decides what a run does."""
 
     model: ModelName = Field(description="A model folder, a hub id, `embedded` or `embedded-hasty`.")
-    questions: str = Field(
-        description="A file (.txt .md .jsonl .json .csv .tsv .parquet), a hub id, or arithmetic:LEVEL."
-    )
+    questions: str = Field(description="A file (.txt .md .jsonl .json .csv .tsv .parquet), a hub id, arithmetic:LEVEL.")
     question_column: QuestionColumn = None
     gold_column: GoldColumn = None
     id_column: IdColumn = None
@@ -87,15 +84,12 @@ class RunConfig(Settings):
     credit: dict[str, Any] = Field({}, description="Settings of the method: see `scrl methods NAME`.")
     reader: str = Field(
         "boxed",
-        description="How an answer is read: boxed, number, last-number, choice, regex:… Benchmarks bring their own.",
+        description="How answers are read: boxed, number, last-number, choice, regex:… Benchmarks have their own.",
     )
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
 
     probe: int = Field(
-        4,
-        ge=0,
-        description="Completions of each first-step question that the start model writes before training, which is "
-        "refused where hardly any has an answer; 0: train unseen.",
+        4, ge=0, description="Completions per first question drawn to look at before training; 0: train unseen."
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random numbers.")
     steps: int = Field(0, ge=0, description="Training steps; 0: as many as `passes` over the questions take.")
@@ -107,8 +101,7 @@ class RunConfig(Settings):
     label_votes: str = Field(
         "present",
         description="Whose votes decide labels and shares: those of the completions trained on (present), the start "
-        "model's (start), those drawn before each pass over the questions, a label once given being kept (round), or "
-        "those of a file of completions.",
+        "model's (start), those drawn before each pass, a label once given being kept (round), or those of a file.",
     )
     label_completions: int | None = Field(
         None, ge=2, description="Votes per question for label_votes start and round; none: as many as `completions`."
@@ -125,12 +118,8 @@ class RunConfig(Settings):
     evaluation: EvaluationSettings = EvaluationSettings()
     guard: GuardSettings = GuardSettings()
 
-    engine: Literal["local", "trl", "verl"] = Field(
-        "local", description="What runs the training: `local` on one machine, or `trl` or `verl` on many GPUs."
-    )
-    engine_options: dict[str, Any] = Field(
-        {}, description="For trl and verl: their own settings, beyond those of scrl."
-    )
+    engine: Literal["local", "trl", "verl"] = Field("local", description="`local`: one machine; the others: many GPUs.")
+    engine_options: dict[str, Any] = Field({}, description="For trl and verl: their own settings.")
     nodes: int = Field(1, ge=1, description="For verl: machines of the cluster.")
     gpus: int = Field(1, ge=1, description="For verl: GPUs per machine.")
     checkpoint_every: int = Field(10, ge=1, description="Steps between checkpoints.")
@@ -165,17 +154,14 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _check_together(self) -> RunConfig:
         if self.trained > self.completions:
-            reason = f"is more than completions ({self.completions}): lower trained or raise completions"
-            raise ConfigError(f"trained ({self.trained}) {reason}")
+            raise ConfigError(f"trained ({self.trained}) is more than completions ({self.completions}): lower it")
         if self.engine == "local" and self.engine_options:
             raise ConfigError(f"engine_options: the local engine has none; got {', '.join(self.engine_options)}")
         rule = self.rule()
         rule.check_plan(self.completions)
         if self.label_votes != "present" and rule.method.weighs_votes:
-            raise ConfigError(
-                f"label_votes: method {self.method!r} weighs each vote by what is known of its completion, so no "
-                "others can vote. Use label_votes: present, or another method."
-            )
+            reason = f"method {self.method!r} weighs each vote by its completion, so no others can vote"
+            raise ConfigError(f"label_votes: {reason}. Use label_votes: present, or another method.")
         return self
 
     def rule(self) -> CreditRule:
@@ -212,12 +198,12 @@ class RunConfig(Settings):
         changes = {"temperature": self.evaluation.temperature, "top_p": self.evaluation.top_p}
         return self.sampling.model_copy(update={name: value for name, value in changes.items() if value is not None})
 
-    def with_steps(self) -> RunConfig:
+    def with_steps(self, num_questions: int | None = None) -> RunConfig:
         """The same, with the steps that `passes` over the questions take, where none are given."""
         if self.steps:
             return self
-        steps_per_pass = math.ceil(len(self.load_questions().questions) / self.questions_per_step)
-        return self.model_copy(update={"steps": self.passes * steps_per_pass})
+        whole, rest = divmod(num_questions or len(self.load_questions().questions), self.questions_per_step)
+        return self.model_copy(update={"steps": self.passes * (whole + bool(rest and not (self.drop_last and whole)))})
 
     def load_questions(self) -> LoadedQuestions:
         return self._load(self.questions, self.limit)
@@ -310,7 +296,6 @@ def _checked(values: Mapping[str, Any], *, is_option: bool = False) -> dict[str,
 
 
 def _credit_names(values: Mapping[str, Any]) -> list[str]:
-    """The settings of the chosen method, if it is one of ours."""
     method = METHODS.get(str(values.get("method")), METHODS["scrl"])
     return [f"credit.{name}" for name in method.settings.model_fields]
 
@@ -344,4 +329,3 @@ def _value(text: str) -> Any:
 
 
 NAMES = Names(RunConfig, RUN_NAMES, not_here=NOT_OF_A_RUN)
-"""The names of a run's settings."""

@@ -15,17 +15,13 @@ def require_extra(name: str, setting: str) -> None:
     try:
         requirement = supported(name)
     except importlib.metadata.PackageNotFoundError:
-        raise ConfigError(
-            f"{setting}: which {name} is supported is known only if scrl is installed, not if it is merely in "
-            "the path: pip install --no-deps ."
-        ) from None
+        reason = f"which {name} is supported is known only where scrl is installed, not merely in the path"
+        raise ConfigError(f"{setting}: {reason}: pip install --no-deps .") from None
     fix, version = f"pip install 'scrl[{name}]'", installed_version(name)
     if version is None:
         raise ConfigError(f"{setting}: {name} is not installed. Install it: {fix}")
     if not requirement.specifier.contains(Version(version), prereleases=True):
-        raise ConfigError(
-            f"{setting}: {name} {version} is not supported, only {requirement.specifier} is. Install that: {fix}"
-        )
+        raise ConfigError(f"{setting}: {name} {version} is not supported, only {requirement.specifier} is: {fix}")
 
 
 def installed_version(name: str) -> str | None:

@@ -6,11 +6,11 @@ never an overwrite. Shapes are in the names: G completions of a group, K classes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from scrl.errors import InputError
 
 Floats = NDArray[np.float64]
 Tokens = NDArray[np.int64]
+T = TypeVar("T")
 
 
 class Unread(Enum):
@@ -61,7 +62,6 @@ class Completion(NamedTuple):
     answer: str | Unread | None = UNREAD
     """The answer as read elsewhere, None for no answer; it wins over `text`."""
     facts: Mapping[str, float] = MappingProxyType({})
-    """Some of FACTS."""
     is_cut: bool = False
     """Whether it was cut at the most tokens allowed."""
 
@@ -81,9 +81,8 @@ class Group:
         """A group of sampled texts; their answers are read when credit is assigned."""
         if isinstance(texts, str):
             raise InputError(f"question {question_id!r}: texts must be a list of texts, found one text")
-        entropies_G = _one_each(texts, entropies, question_id)
-        pairs = zip(texts, entropies_G, strict=True)
-        return cls(tuple(Completion(text, entropy) for text, entropy in pairs), question_id, step)
+        paired = _with_entropies(texts, entropies, question_id)
+        return cls(tuple(Completion(text, entropy) for text, entropy in paired), question_id, step)
 
     @classmethod
     def from_answers(
@@ -99,19 +98,16 @@ class Group:
             if answer is not None and not isinstance(answer, str):
                 kind = type(answer).__name__
                 raise InputError(f"question {question_id!r}: answer {place} must be text or None, found {kind}")
-        entropies_G = _one_each(answers, entropies, question_id)
-        pairs = zip(answers, entropies_G, strict=True)
-        return cls(tuple(Completion("", entropy, answer) for answer, entropy in pairs), question_id, step)
+        paired = _with_entropies(answers, entropies, question_id)
+        return cls(tuple(Completion("", entropy, answer) for answer, entropy in paired), question_id, step)
 
 
-def _one_each(
-    completions: Sequence[object], entropies: Sequence[float] | None, question_id: str
-) -> Sequence[float | None]:
-    if entropies is None:
-        return [None] * len(completions)
-    if len(entropies) != len(completions):
+def _with_entropies(
+    completions: Sequence[T], entropies: Sequence[float] | None, question_id: str
+) -> Iterator[tuple[T, float | None]]:
+    if entropies is not None and len(entropies) != len(completions):
         raise InputError(f"question {question_id!r}: {len(completions)} completions but {len(entropies)} entropies")
-    return entropies
+    return zip(completions, [None] * len(completions) if entropies is None else entropies, strict=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,11 +134,9 @@ class Sample:
     @property
     def facts(self) -> dict[str, float]:
         """What methods may look at besides the entropy (FACTS), as far as it was recorded."""
-        facts = {"length": float(len(self.tokens_T))}
-        if not len(self.tokens_T):
-            return facts
-        if self.margins_T is not None:
-            total, length = self.entropies_T.sum(), len(self.tokens_T)
+        length, total = len(self.tokens_T), self.entropies_T.sum()
+        facts = {"length": float(length)}
+        if length and self.margins_T is not None:
             weights_T = self.entropies_T / total if total else np.full(length, 1 / length)
             facts["margin_std"] = float(self.margins_T.std())
             facts["decisiveness"] = float((weights_T * self.margins_T).sum())
@@ -204,7 +198,6 @@ class Tally:
 
     @property
     def vote_keys(self) -> tuple[str | None, ...]:
-        """The answer of each vote; None for no answer."""
         keys = (*self.keys_K, None)  # the last has the index of a missing answer, MISSING = -1
         return tuple(keys[j] for j in self.votes)
 
@@ -243,7 +236,6 @@ class Elsewhere:
     """What the other questions of the stream answered, each at its last visit."""
 
     num_questions: int
-    """How many other questions have been seen."""
     shares: Mapping[str, float] = field(default_factory=dict)
     """p̄(a): the mean share of an answer over them, by its key; 0 where it is absent."""
     stock: tuple[str, ...] = ()

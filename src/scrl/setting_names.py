@@ -34,6 +34,7 @@ RUN_NAMES = SAMPLING_NAMES | {"learning_rate": "optimizer.learning_rate"}
 EVALUATION_NAMES = SAMPLING_NAMES | {"completions": "samples", "questions": "benchmarks", "k": "ks"}
 """Short names → settings: for requests to a server, for all sampling, for a run and for an evaluation."""
 
+IN_STEPS = "a run is counted in steps here; steps = epochs × questions / questions_per_step"
 FOREIGN_NAMES: dict[str, dict[str, str]] = {
     "TRL": {
         "model_name_or_path": "model", "dataset_name": "questions", "num_generations": "completions",
@@ -42,7 +43,9 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
         "epsilon": "loss.clip_low", "epsilon_high": "loss.clip_high", "loss_type": "loss_variant",
         "warmup_ratio": "optimizer.warmup", "lr_scheduler_type": "optimizer.schedule",
         "save_steps": "checkpoint_every", "eval_steps": "evaluation.every", "report_to": "trackers",
-        "use_peft": "lora", "lora_r": "lora.rank",
+        "use_peft": "lora", "lora_r": "lora.rank", "num_train_epochs": IN_STEPS,
+        "gradient_accumulation_steps": "questions_per_update says what an update is, compute.micro_batch a pass",
+        "reward_funcs": "the method decides what is rewarded here; scrl methods lists them",
     },
     "transformers": {
         "max_new_tokens": "max_tokens", "num_return_sequences": "completions", "torch_dtype": "dtype",
@@ -55,26 +58,18 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
         "kl_coef": "loss.kl_weight", "entropy_coeff": "loss.entropy_bonus", "clip_ratio": "loss.clip_low",
         "clip_ratio_low": "loss.clip_low", "clip_ratio_high": "loss.clip_high",
         "default_local_dir": "out", "save_freq": "checkpoint_every",
-        "test_freq": "evaluation.every", "n_gpus_per_node": "gpus", "nnodes": "nodes",
+        "test_freq": "evaluation.every", "n_gpus_per_node": "gpus", "nnodes": "nodes", "total_epochs": IN_STEPS,
     },
     "TTRL": {"n_votes_per_prompt": "completions", "n_samples_per_prompt": "trained"},
     "lm-eval": {
         "tasks": "questions", "output_path": "out", "max_gen_toks": "max_tokens", "batch_size": "sampler_rows",
         "system_instruction": "system", "apply_chat_template": "prompt_style", "repeats": "completions",
+        "model_args": "each has its own name here, e.g. --model, --dtype, --trust-remote-code",
+        "gen_kwargs": "each has its own name here, e.g. --temperature, --max-tokens",
+        "num_fewshot": "no examples are put before a question here; write them into the questions",
     },
 }  # fmt: skip
-"""Project → its word → the name here. The end of verl's dotted names is enough."""
-IN_STEPS = "a run is counted in steps here; steps = epochs × questions / questions_per_step"
-NO_COUNTERPARTS: dict[str, tuple[str, str]] = {
-    "num_train_epochs": ("TRL", IN_STEPS),
-    "total_epochs": ("verl", IN_STEPS),
-    "gradient_accumulation_steps": ("TRL", "questions_per_update says what an update is, compute.micro_batch a pass"),
-    "reward_funcs": ("TRL", "the method decides what is rewarded here; scrl methods lists them"),
-    "model_args": ("lm-eval", "each has its own name here, e.g. --model, --dtype, --trust-remote-code"),
-    "gen_kwargs": ("lm-eval", "each has its own name here, e.g. --temperature, --max-tokens"),
-    "num_fewshot": ("lm-eval", "no examples are put before a question here; write them into the questions"),
-}
-"""Other projects' words without a single setting here: the project, and what to use instead."""
+"""Project → its word → the name here, or in words what to use instead. The end of verl's dotted names is enough."""
 NOT_OF_A_RUN = {
     "epochs": IN_STEPS,
     "num_epochs": IN_STEPS,
@@ -89,11 +84,9 @@ class Names:
 
     model: type[BaseModel]
     short: Mapping[str, str]
-    """Short name → setting."""
     not_here: Mapping[str, str] = field(default_factory=dict)
     """Names that make sense elsewhere but not here, and why."""
     listed_by: str = "scrl train --list-settings"
-    """The command that shows them all."""
 
     def long(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values under their long names; a setting with two values is refused."""
@@ -107,9 +100,8 @@ class Names:
                 result = merged(result, tree_of(setting, values[name]))
                 continue
             if old != values[name]:
-                raise ConfigError(
-                    f"{name} is short for {setting}, and both are given: {values[name]!r} and {old!r}; leave out one"
-                )
+                given = f"{values[name]!r} and {old!r}"
+                raise ConfigError(f"{name} is short for {setting}, and both are given: {given}; leave out one")
         return result
 
     def refuse_unknown(self, values: Mapping[str, Any], *, is_option: bool = False, more: Collection[str] = ()) -> None:
@@ -132,10 +124,10 @@ class Names:
         if name in self.not_here:
             return f"{shown(name)}: {self.not_here[name]}"
         if (found := foreign(name)) is not None:
-            project, here, instead = found
+            project, here = found
             reason = f", but {self.not_here[here]}" if here in self.not_here else ""
             whose = f"{project}'" if project.endswith("s") else f"{project}'s"
-            return f"{shown(name)} is {whose} name; {instead or f'here it is {shown(here)}{reason}'}"
+            return f"{shown(name)} is {whose} name; {here if ' ' in here else f'here it is {shown(here)}{reason}'}"
         known = [*self.short, *(row[0] for row in setting_rows(self.model)), *more]
         if name in known:
             return f"{name}: is written {name.replace('.', ': {')}: …{'}' * name.count('.')}, one within the other"
@@ -165,17 +157,13 @@ def as_option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def foreign(name: str) -> tuple[str, str, str] | None:
-    """(project, our name, or what to use instead) for another project's word, whatever precedes its last dots."""
+def foreign(name: str) -> tuple[str, str] | None:
+    """The project, and our name or what to use instead, of another project's word, whatever precedes its last dots."""
     parts = name.lower().split(".")
-    for end in (".".join(parts[first:]) for first in range(len(parts))):
-        if end in NO_COUNTERPARTS:
-            project, instead = NO_COUNTERPARTS[end]
-            return project, "", instead
-        for project, names in FOREIGN_NAMES.items():
-            if end in names:
-                return project, names[end], ""
-    return None
+    ends = [".".join(parts[first:]) for first in range(len(parts))]
+    return next(
+        ((project, names[end]) for end in ends for project, names in FOREIGN_NAMES.items() if end in names), None
+    )
 
 
 def nearest(name: str, known: Collection[str], short: Mapping[str, str]) -> list[str]:

@@ -22,10 +22,8 @@ def import_user_module(path: str, setting: str) -> tuple[ModuleType, str]:
             return importlib.import_module(module_name), name
     except Exception as error:  # importing runs the user's file, which may raise anything
         reason = f"importing {module_name!r} raised {type(error).__name__}: {error}"
-        raise ConfigError(
-            f"{setting}: {path!r}: {reason}. Give module:NAME of a module that is in this folder or in PYTHONPATH, "
-            "or is installed."
-        ) from error
+        fix = "Give module:NAME of a module in this folder, in PYTHONPATH or installed."
+        raise ConfigError(f"{setting}: {path!r}: {reason}. {fix}") from error
 
 
 def source_digest(paths: Iterable[str]) -> str:

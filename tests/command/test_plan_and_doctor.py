@@ -162,7 +162,7 @@ def test_a_folder_with_a_config_alone_is_planned_as_the_model_would_be(tmp_path)
     plan = make_plan(shape_only, by_shape=True)
     assert make_plan(config(limit=4), by_shape=True) == whole
     assert plan.first_prompt is None
-    assert (plan.num_weights, plan.updates, plan.epochs) == (whole.num_weights, whole.updates, whole.epochs)
+    assert next(line for line in whole.lines if "epochs" in line) in plan.lines
     assert any(line.endswith("taken to have 50 tokens") for line in plan.lines)
     parts = plan.memory_bytes | {"sampler's cache": 0}
     assert parts == whole.memory_bytes | {"sampler's cache": 0}

@@ -6,9 +6,8 @@ from processes import scrl
 
 from scrl.cli.main import main
 from scrl.config import build_config
-from scrl.recipes.catalogue import EXPERIMENTS
+from scrl.recipes.catalogue import EXPERIMENTS, config_at
 from scrl.recipes.paper import NOT_IN_PAPER, TABLES
-from scrl.recipes.scales import config_at
 
 
 def line_with(text, *parts):

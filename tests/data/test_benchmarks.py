@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from line_files import write_lines
 
-from scrl.data.backslashes import lost_command, with_backslashes
 from scrl.data.benchmarks import BENCHMARKS, load_benchmark, with_options
+from scrl.data.questions import lost_command, with_backslashes
 from scrl.errors import ConfigError, DataError
 from scrl.records import Question
 

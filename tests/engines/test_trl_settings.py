@@ -21,13 +21,14 @@ def config(*changes):
 
 
 def translated(*changes, questions=8, processes=1):
-    return grpo_settings(config(*changes), questions=questions, processes=processes, is_cpu=True)
+    steps = [] if any(change.startswith("steps=") for change in changes) else ["steps=100"]
+    return grpo_settings(config(*steps, *changes), questions=questions, processes=processes, is_cpu=True)
 
 
 KEPT = {
     "model", "questions", "question_column", "gold_column", "id_column", "limit", "data_dir",
     "method", "preset", "credit", "reader", "significant_digits", "completions", "label_votes", "label_completions",
-    "drop_last", "prompt", "loss_variant",
+    "passes", "drop_last", "prompt", "loss_variant",
     "lora", "guard", "engine", "engine_options", "evaluation",
     "compute.sampler_rows",
 }  # fmt: skip
@@ -60,7 +61,7 @@ TRANSLATED = {
     "compute.micro_batch=4": ("per_device_train_batch_size", 4),
     "compute.gradient_checkpointing=true": ("gradient_checkpointing", True),
 }
-"""A change of each → TRL's setting; the defaults are 100 steps of 8 questions, an update each."""
+"""A change of each → TRL's setting; without it 100 steps of 8 questions, an update each."""
 REFUSED = (
     "sampling.stop=[x]", "sampling.temperature=0", "loss.entropy_bonus=0.1",
     "loss.dual_clip=1.1", "compute.device=cuda:1", "compute.sampler=my:SAMPLER", "optimizer.state=bfloat16",
@@ -203,7 +204,7 @@ def test_the_version_it_was_made_for_is_taken(monkeypatch):
 @pytest.mark.parametrize("changes", [(), ("drop_last=true",), ("steps=3",)], ids=["all", "drop_last", "few steps"])
 @pytest.mark.parametrize("questions", [5, 8, 24, 30])
 def test_steps_must_all_be_of_one_size(changes, questions):
-    settings = config("questions_per_step=8", *changes)
+    settings = config("questions_per_step=8", *changes).with_steps(questions)
     if questions == 30 and not changes:  # 8, 8, 8, 6; the fourth is not reached in 3 steps
         with pytest.raises(ConfigError, match="30 questions"):
             step_size(settings, questions)

@@ -374,7 +374,7 @@ def test_a_whole_update_moves_the_masters():
     options = {"updates": 1, "temperature": 1.0, "max_tokens": 512}
     settings = OptimizerSettings(learning_rate=1e-4, schedule="constant", warmup=0, state="bfloat16")
     policy = Policy(language_model, LossSettings(), settings, compute, **options)
-    held = policy.optimizer._weights  # type: ignore[attr-defined]
+    held = policy.optimizer._weights
     before = [weight.master(slice(None)).clone() for weight in held]
     policy._set_mode()
     sums, grad_norm = policy._step(policy.rescore([rows])[0]).read()

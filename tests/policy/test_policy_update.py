@@ -182,7 +182,7 @@ def test_an_advantage_that_is_no_number_stops_training_and_moves_nothing(group, 
     language_model = small_model(dtype=dtype)
     policy = make_policy(language_model, micro_batch=2)
     before = weights_of(language_model)
-    with pytest.raises(TrainingError, match=r"training cannot continue.*optimizer.learning_rate"):
+    with pytest.raises(TrainingError, match=r"optimizer.learning_rate"):
         policy.update([group], [credit_of([*ADVANTAGES[:-1], advantage])])
     assert torch.equal(weights_of(language_model), before)
     policy.update([group], [credit_of()])  # and leaves nothing behind

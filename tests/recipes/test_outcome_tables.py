@@ -10,11 +10,11 @@ from line_files import read_lines, write_lines
 
 from scrl.errors import DataError
 from scrl.recipes import outcome_tables
+from scrl.recipes.catalogue import benchmark_at, table_at
 from scrl.recipes.jobs import VOTING, jobs, with_controls, with_voting
 from scrl.recipes.outcome_tables import Value, caption_of, cell_text, number_table, outcome_table, values_of
 from scrl.recipes.paper import GAIN, SERIES, TABLES
 from scrl.recipes.reproduce import Choices
-from scrl.recipes.scales import benchmark_at, table_at
 from scrl.reporting.tables import as_csv, as_latex, as_markdown
 from scrl.seeds import generator_for
 

@@ -3,20 +3,19 @@
 import json
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from line_files import write_lines
 
 from scrl.data.questions import LoadedQuestions
-from scrl.engines.choice import Engine
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.settings import build_settings
 from scrl.recipes import reproduce
-from scrl.recipes.catalogue import EXPERIMENTS, find
+from scrl.recipes.catalogue import EXPERIMENTS, at_scale, config_at, find
 from scrl.recipes.jobs import jobs, select, start_of, with_controls, with_voting
 from scrl.recipes.paper import TABLES
 from scrl.recipes.reproduce import Choices, check, evaluation_settings, rollout_settings, voting_settings
-from scrl.recipes.scales import at_scale, config_at
 from scrl.records import Question
 from scrl.training.run_folder import RunFolder
 
@@ -337,7 +336,7 @@ def test_a_run_with_other_settings_is_refused(monkeypatch, tmp_path):
         RunFolder.create(folder, config, "cpu")
 
     gone_on = []
-    engine = Engine(train, lambda folder, observer: gone_on.append(folder))
+    engine = SimpleNamespace(train=train, resume=lambda folder, observer: gone_on.append(folder))
     monkeypatch.setattr(reproduce, "engine_of", lambda config: engine)
     (job,) = (job for job in jobs(select(["qwen2.5-3b/aime25/32-16/scrl"]), "demo") if job.is_run)
     job = replace(job, measured_on=())

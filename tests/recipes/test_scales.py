@@ -5,9 +5,8 @@ from itertools import product
 import pytest
 
 from scrl.errors import ConfigError
-from scrl.recipes.catalogue import EXPERIMENTS, config_of
+from scrl.recipes.catalogue import EXPERIMENTS, at_scale, benchmark_at, config_at, config_of, prompt_at
 from scrl.recipes.demo import demo_config
-from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
 
 LEVELS = {"aime24": "hard", "aime25": "hard", "amc": "medium", "gpqa": "medium", "math500": "easy", "minerva": "easy"}
 RUNS = [experiment for experiment in EXPERIMENTS.values() if experiment.trained_on]

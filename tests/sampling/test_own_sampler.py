@@ -30,7 +30,6 @@ opened = []
 
 class Plain(Detokenizer):
     note = "sampling by Plain"
-    shares_weights = True
 
     def __init__(self, model, tokenizer, *, max_rows, record, on_note):
         super().__init__(tokenizer)

@@ -1,6 +1,8 @@
 """Whole runs, in this process: what they learn from, what they write, what they do when something is short."""
 
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import reference_ops
@@ -29,8 +31,8 @@ from scrl.policy import packing
 from scrl.policy.model_paths import model_folder
 from scrl.sampling.gpu.graph_engine import GraphEngine
 from scrl.sampling.local import LocalSampler
-from scrl.training.listeners import TRACKERS
 from scrl.training.loop import open_run
+from scrl.training.trackers import TRACKERS
 
 pytestmark = pytest.mark.usefixtures("no_report")
 QUIET = ("evaluation.completions=0",)
@@ -178,8 +180,8 @@ def test_the_sampler_keeps_its_memory_beside_updates_but_the_first(run, monkeypa
     assert take_updates(run, 3, monkeypatch) == ([0], [(), (), ()])
 
 
-def test_a_sampler_with_weights_of_its_own_is_released_before_every_update(run, monkeypatch):
-    monkeypatch.setattr(run.sampler, "shares_weights", False, raising=False)
+def test_a_sampler_of_ones_own_is_released_before_every_update(run, monkeypatch):
+    run.sampler = SimpleNamespace(sample=run.sampler.sample, release=None)
     assert take_updates(run, 3, monkeypatch) == ([0, 1, 2], [(), (), ()])
 
 
@@ -244,22 +246,20 @@ def tracked(monkeypatch):
     """What the tracker `fake` heard; `broken` cannot be opened."""
     heard = []
 
-    class Fake:
-        def __init__(self, folder, config):
-            heard.append((folder.name, config["method"]))
-
-        def log(self, step, numbers):
-            heard.append((step, numbers))
-
-        def close(self):
+    @contextmanager
+    def fake(folder, config):
+        heard.append((folder.name, config["method"]))
+        try:
+            yield lambda *step: heard.append(step)
+        finally:
             heard.append("closed")
 
     def broken(folder, config):
         raise RuntimeError("no connection")
 
-    monkeypatch.setitem(TRACKERS, "fake", Fake)
+    monkeypatch.setitem(TRACKERS, "fake", fake)
     monkeypatch.setitem(TRACKERS, "broken", broken)
-    monkeypatch.setattr("scrl.training.listeners.find_spec", lambda name: name)  # both are installed
+    monkeypatch.setattr("scrl.training.trackers.find_spec", lambda name: name)  # both are installed
     return heard
 
 
@@ -281,7 +281,7 @@ def test_a_tracker_that_is_unknown_or_not_installed_is_refused_before_anything_i
         do(tmp_path / "run", "trackers=[tensorbord]")
     assert not (tmp_path / "run").exists()
     with monkeypatch.context() as patch:
-        patch.setattr("scrl.training.listeners.find_spec", lambda name: None)
+        patch.setattr("scrl.training.trackers.find_spec", lambda name: None)
         with pytest.raises(ConfigError, match="trackers"):
             do(tmp_path / "run", "trackers=[wandb]")
     assert not (tmp_path / "run").exists()

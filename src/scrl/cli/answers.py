@@ -242,7 +242,6 @@ def _table(title: str, rows: Sequence[AnswerRow]) -> RichTable:
 
 
 def verdict(choice: Choice, rows: Sequence[AnswerRow], max_error: float, population: bool) -> str:
-    """What the checks allow, in a sentence."""
     checked = [row for row in rows if row.checked is not None]
     if choice.chosen is None:
         right = f"{sum(bool(row.checked) for row in checked)} of {len(checked)} checked answers are right"

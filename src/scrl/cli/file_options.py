@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -80,9 +81,9 @@ def check_outputs(rollouts: Path, *outputs: Path | None) -> None:
     """Refuse to write where nothing can be written, or over the input."""
     paths = [path for path in outputs if path is not None]
     for path in paths:
-        if path.resolve() == rollouts.resolve():
+        if os.path.realpath(path) == os.path.realpath(rollouts):
             raise InputError(f"{path}: would overwrite the rollouts; give another file")
         if (path.exists() and not path.is_file()) or not path.parent.is_dir():
             raise InputError(f"{path}: give a regular file in a folder that exists")
-    if len({path.resolve() for path in paths}) < len(paths):
+    if len({os.path.realpath(path) for path in paths}) < len(paths):
         raise InputError("--out, --summary and --audit name the same file; give each its own")

@@ -35,7 +35,6 @@ NOT_HERE = {
     "steps": "votes are counted step by step, as the file has them",
     "learning_rate": "nothing is trained here; it is a setting of scrl train",
 }
-"""Settings of a run that make no sense here, and why."""
 
 
 def label(
@@ -168,13 +167,10 @@ def summary_table(result: dict[str, Any]) -> Table:
 
 
 def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
-    """What a user should know about these numbers."""
     if result["entropy_only_questions"] and not rule.settings.std_floor:
-        yield (
-            f"On {result['entropy_only_questions']} of {result['questions']} questions no label tells the completions "
-            "apart: dividing by the tiny spread of the entropy term makes a full-strength update of it. "
-            "--std-floor 0.18 damps that."
-        )
+        where = f"On {result['entropy_only_questions']} of {result['questions']} questions"
+        what = "no label tells the completions apart, and the entropy term alone is trained on at full strength"
+        yield f"{where} {what}. --std-floor 0.18 damps that."
     if "estimated_entropies" in result and "entropy" in rule.needs:
         yield ESTIMATED
     if "several_golds" in result:

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
 
 from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 from rich.console import Console
@@ -41,6 +41,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    sys.stdout, sys.stderr = sys.stdout or StringIO(), sys.stderr or StringIO()  # None if they were closed before
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without arrows must not end a run

@@ -7,13 +7,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, RenderableType
+from rich.constrain import Constrain
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from scrl.cli.terminal import plain_console, say
+from scrl.listener import Listener
 from scrl.metrics import PASS_OR_MAJ, SETS
 
 
@@ -32,7 +34,7 @@ class Lines:
             self.note(text)
 
 
-class PlainProgress(Lines):
+class PlainProgress(Lines, Listener):
     """Steps, evaluations and tokens in lines."""
 
     def __init__(self, console: Console, steps: int = 0, name: str = "") -> None:
@@ -104,7 +106,6 @@ def result_line(record: dict[str, Any]) -> str:
 
 @contextmanager
 def show_progress(steps: int, name: str = "") -> Iterator[PlainProgress]:
-    """The listener that suits the kind of output."""
     console = plain_console()
     if not sys.stdout.isatty():
         yield PlainProgress(console, steps, name)
@@ -126,16 +127,7 @@ class _Bar(Progress):
     """Leaves room for the ^C that a terminal echoes: a full line would wrap and leave the old bar on the screen."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        yield _Shorter(self.make_tasks_table(self.tasks))
-
-
-class _Shorter(NamedTuple):
-    """Three columns fewer than the terminal has."""
-
-    shown: RenderableType
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from console.render(self.shown, options.update_width(options.max_width - 3))
+        yield Constrain(self.make_tasks_table(self.tasks), self.console.width - 3)
 
 
 # When a run ends early

@@ -26,7 +26,6 @@ from scrl.settings import changed_settings, setting_rows
 
 if TYPE_CHECKING:
     from scrl.planning.plan import Plan
-    from scrl.training.run_folder import RunFolder
 
 
 def train(
@@ -90,7 +89,8 @@ def train(
             console.print(Text(shlex.join(command)), soft_wrap=True)
         else:
             with _show_progress(config.steps) as listener:
-                _summarize(engine_of(config).train(config, folder, listener), listener.note)
+                engine_of(config).train(config, folder, listener)
+                _summarize(folder, listener.note)
 
 
 def _show_progress(steps: int) -> AbstractContextManager[PlainProgress]:
@@ -111,7 +111,8 @@ def _resume(settings: Sequence[str], folder: Path | None) -> None:
         raise ConfigError(f"--resume: {_other_settings(changes, config.engine, folder)}")
     check_engine(config)
     with _show_progress(config.steps) as listener:
-        _summarize(engine_of(config).resume(folder, listener), listener.note)
+        engine_of(config).resume(folder, listener)
+        _summarize(folder, listener.note)
 
 
 def _other_settings(changes: Sequence[tuple[str, str]], engine: str, folder: Path) -> str:
@@ -132,20 +133,21 @@ def _other_settings(changes: Sequence[tuple[str, str]], engine: str, folder: Pat
     return f"{reason}. {fix}"
 
 
-def _summarize(folder: RunFolder, note: Callable[[str], None]) -> None:
+def _summarize(folder: Path, note: Callable[[str], None]) -> None:
     from scrl.training.probe import why_no_signal
+    from scrl.training.run_folder import RunFolder
 
-    steps = [line.fields for line in read_json_lines(folder.path / "metrics.jsonl", note)]
+    steps = [line.fields for line in read_json_lines(folder / "metrics.jsonl", note)]
     if not any(step["signal_share"] for step in steps):
-        note(f"WARNING: no step had a signal: {why_no_signal(steps, folder.config())}")
-    best_step, stop = best_step_of(folder.path / "checkpoints"), guard_stop_of(folder.path)
+        note(f"WARNING: no step had a signal: {why_no_signal(steps, RunFolder(folder).config())}")
+    best_step, stop = best_step_of(folder / "checkpoints"), guard_stop_of(folder)
     best = f" and best (step {best_step}, chosen without gold)" if best_step else ""
-    note(f"checkpoints: {folder.last}{best}")
-    if (folder.path / "report.html").is_file():  # if not, the reason has been given
-        note(f"report: {folder.path / 'report.html'}")
-    if (folder.path / "answers.csv").is_file():
+    note(f"checkpoints: {folder / 'checkpoints' / 'last'}{best}")
+    if (folder / "report.html").is_file():  # if not, the reason has been given
+        note(f"report: {folder / 'report.html'}")
+    if (folder / "answers.csv").is_file():
         how_far = "" if stop else ", and how far to trust them"
-        note(f"answers: {folder.path / 'answers.csv'}; scrl answers {folder.path} shows them{how_far}")
+        note(f"answers: {folder / 'answers.csv'}; scrl answers {folder} shows them{how_far}")
     if stop and is_first_process():  # of several, so that none ends another before it has said its last words
         raise CollapseError(f"{stop}. Do not use its answers; lower optimizer.learning_rate or steps.")
 

@@ -18,15 +18,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrl.data.backslashes import with_backslashes
-from scrl.data.questions import LoadedQuestions, QuestionColumns, check_limit, limit_note, make_questions
+from scrl.data.questions import (
+    LoadedQuestions,
+    QuestionColumns,
+    check_limit,
+    limit_note,
+    make_questions,
+    with_backslashes,
+)
 from scrl.data.tables import HubError, RawRow, RawTable, read_hub, read_jsonl
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.records import Question
 from scrl.seeds import generator_for
 
 DATA_VARIABLE = "SCRL_DATA"
-"""The environment variable that names the folder of benchmarks."""
 OPTIONS_SEED = 0
 """Seed for the order of GPQA's options."""
 
@@ -69,8 +74,6 @@ def _cell(fields: Fields, column: str) -> str:
 
 
 class HubTable(NamedTuple):
-    """One split of a data set on the hub."""
-
     name: str
     split: str
     revision: str
@@ -104,40 +107,23 @@ _GPQA = BenchmarkSource(
     question_column="Question", gold_column="Correct Answer", id_column="Record ID",
     reader="choice", shape=with_options, is_gated=True,
 )  # fmt: skip
+_AIME24 = HubTable("HuggingFaceH4/aime_2024", "train", "2fe88a2f1091d5048c0f36abc874fb997b3dd99a")
+_AIME25 = HubTable("math-ai/aime25", "test", "563bb8404243c5f09de6ec262f2db674fe5bce9b")
+_AMC = HubTable("AI-MO/aimo-validation-amc", "train", "69d78a4a2c840e82d69af6bc742bda09005f6316")
+_MATH = HubTable("HuggingFaceH4/MATH-500", "test", "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be")
+_MINERVA = HubTable("math-ai/minervamath", "test", "ee46ddc498933b1977577953250ca5c66be64f96")
+_GSM8K = HubTable("openai/gsm8k", "test", "740312add88f781978c0658806c59bc2815b9866", "main")
+_DIAMOND = _GPQA.hub._replace(config="gpqa_diamond")
 _SOURCES = (
-    BenchmarkSource(
-        "aime24", "AIME 2024", 30,
-        HubTable("HuggingFaceH4/aime_2024", "train", "2fe88a2f1091d5048c0f36abc874fb997b3dd99a"),
-    ),
-    BenchmarkSource(
-        "aime25", "AIME 2025", 30,
-        HubTable("math-ai/aime25", "test", "563bb8404243c5f09de6ec262f2db674fe5bce9b"),
-    ),
-    BenchmarkSource(
-        "amc", "AMC 12, 2022 and 2023", 83,
-        HubTable("AI-MO/aimo-validation-amc", "train", "69d78a4a2c840e82d69af6bc742bda09005f6316"),
-    ),
-    BenchmarkSource(
-        "math500", "MATH-500", 500,
-        HubTable("HuggingFaceH4/MATH-500", "test", "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be"),
-        id_column="unique_id", levels=("1", "2", "3", "4", "5"),
-    ),
-    BenchmarkSource(
-        "minerva", "Minerva Math", 272,
-        HubTable("math-ai/minervamath", "test", "ee46ddc498933b1977577953250ca5c66be64f96"),
-        question_column="question", id_column=None,
-    ),
+    BenchmarkSource("aime24", "AIME 2024", 30, _AIME24),
+    BenchmarkSource("aime25", "AIME 2025", 30, _AIME25),
+    BenchmarkSource("amc", "AMC 12, 2022 and 2023", 83, _AMC),
+    BenchmarkSource("math500", "MATH-500", 500, _MATH, id_column="unique_id", levels=tuple("12345")),
+    BenchmarkSource("minerva", "Minerva Math", 272, _MINERVA, question_column="question", id_column=None),
     _GPQA,
-    replace(
-        _GPQA, name="gpqa_diamond", title="GPQA Diamond", num_questions=198,
-        hub=_GPQA.hub._replace(config="gpqa_diamond"),
-    ),
-    BenchmarkSource(
-        "gsm8k", "GSM8K (test)", 1319,
-        HubTable("openai/gsm8k", "test", "740312add88f781978c0658806c59bc2815b9866", "main"),
-        question_column="question", id_column=None, shape=behind_hashes,
-    ),
-)  # fmt: skip
+    replace(_GPQA, name="gpqa_diamond", title="GPQA Diamond", num_questions=198, hub=_DIAMOND),
+    BenchmarkSource("gsm8k", "GSM8K (test)", 1319, _GSM8K, "question", id_column=None, shape=behind_hashes),
+)
 BENCHMARKS: dict[str, BenchmarkSource] = {source.name: source for source in _SOURCES}
 
 
@@ -163,27 +149,20 @@ def load_benchmark(name: str, *, data_dir: str | Path | None, limit: int | None 
     ]
     num_repaired = sum(before != after for before, after in zip(original, rows, strict=True))
     if len(rows) != source.num_questions:
-        raise DataError(
-            place,
-            f"has {len(rows)} questions, but {source.title} has {source.num_questions}: numbers on it would not "
-            "compare. Put the whole benchmark there and take some of it with limit; a set of your own goes by its "
-            "file's path.",
-        )
+        reason = f"has {len(rows)} questions, but {source.title} has {source.num_questions}"
+        raise DataError(place, f"{reason}. Take some of them with limit; give a set of your own by its file's path.")
     questions = _make_questions(source, rows)
     of_levels = [question for question in questions if not levels or question.level in levels]
     selection = tuple(islice(of_levels, limit))
     notes = [f"{source.title}: {len(questions)} questions; gold answers are for measuring alone.", *table.notes]
     if num_repaired:
-        notes.append(
-            f"{num_repaired} row{'s' * (num_repaired > 1)} had lost backslashes, as in '\\frac'; they are put back."
-        )
+        notes.append(f"Lost backslashes, as in '\\frac', are put back: {num_repaired} rows.")
     if levels:
         notes.append(f"{len(of_levels)} of them are of level {', '.join(levels)}.")
     return LoadedQuestions(selection, (*notes, *limit_note(limit, len(selection))))
 
 
 def find_benchmark(name: str) -> BenchmarkSource:
-    """A benchmark by name, without levels."""
     if name not in BENCHMARKS:
         raise ConfigError(f"{name}: there is no such benchmark.{did_you_mean(name.lower(), BENCHMARKS)}")
     return BENCHMARKS[name]
@@ -197,13 +176,11 @@ def _find_levels(source: BenchmarkSource, name: str, level_range: str) -> tuple[
         others = ", ".join(other.name for other in BENCHMARKS.values() if other.levels)
         raise ConfigError(f"{name}: {source.name} has no levels; write {source.name}. With levels: {others}.")
     first, dash, last = level_range.partition("-")
-    last = last if dash else first
-    if {first, last} <= set(source.levels) and source.levels.index(first) <= source.levels.index(last):
-        return source.levels[source.levels.index(first) : source.levels.index(last) + 1]
-    raise ConfigError(
-        f"{name}: there are no such levels. Write {source.name}:LEVEL or {source.name}:FROM-TO, "
-        f"levels {source.levels[0]} to {source.levels[-1]}."
-    )
+    chosen = [level for level in source.levels if first <= level <= (last if dash else first)]
+    if chosen and chosen[0] == first and chosen[-1] == (last if dash else first):
+        return tuple(chosen)
+    fix = f"Write {source.name}:LEVEL or {source.name}:FROM-TO, levels {source.levels[0]} to {source.levels[-1]}."
+    raise ConfigError(f"{name}: there are no such levels. {fix}")
 
 
 def _read_folder(source: BenchmarkSource, folder: Path) -> tuple[RawTable, str]:
@@ -241,13 +218,11 @@ def _read_hub(source: BenchmarkSource) -> tuple[RawTable, str]:
 
 def _how_to_get(source: BenchmarkSource) -> str:
     ways = (
-        f"Either name a folder with {source.name}.jsonl in it (--data-dir FOLDER, or the environment variable "
-        f"{DATA_VARIABLE}); or name none, and it is loaded from the hub, {source.hub.name} (pip install 'scrl[hub]', "
-        "and a network)."
+        f"Name a folder with {source.name}.jsonl in it (--data-dir FOLDER, or the variable {DATA_VARIABLE}), or none "
     )
+    ways += f"for the hub's {source.hub.name} (pip install 'scrl[hub]', and a network)."
     page = f"https://huggingface.co/datasets/{source.hub.name}"
-    gate = f" It is gated: accept its terms at {page} and log in (hf auth login)." if source.is_gated else ""
-    return ways + gate
+    return f"{ways} It is gated: accept its terms at {page} (hf auth login)." if source.is_gated else ways
 
 
 def _make_questions(source: BenchmarkSource, rows: Sequence[RawRow]) -> tuple[Question, ...]:

@@ -55,11 +55,8 @@ ANY = CompletionColumns()
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """How one tool writes completions."""
-
     name: str
     fits: Callable[[Mapping[str, Any]], bool]
-    """Whether a row looks like it."""
     convert: Callable[[Fields, CompletionColumns], Iterator[Fields]]
     """A row → its completions, with `prompt` for a question that has no id; ValueError where it cannot be read."""
 
@@ -274,8 +271,6 @@ LAYOUTS = (
 
 @dataclass(frozen=True, slots=True)
 class CompletionFile:
-    """A source of completions and how it is read."""
-
     path: Path
     layout: ToolFormat
     columns: CompletionColumns = ANY

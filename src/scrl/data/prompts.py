@@ -39,16 +39,12 @@ IN_WORDS = {BOXED: NUMBER, BOXED_SYSTEM: NUMBER_SYSTEM}
 
 @dataclass(frozen=True, slots=True)
 class PromptStyle:
-    """The prompt of one model family."""
-
     origin: str
-    """Where it comes from."""
     system: str = ""
     """If empty, no system message is sent, and the template may insert its own."""
     instruction: str = BOXED
     """After every question and one space; empty for none."""
     is_chat: bool = True
-    """Whether it needs a chat template."""
     thinking: bool | None = None
     """Value for the template's `enable_thinking`; None if the template has no such switch."""
 
@@ -68,22 +64,16 @@ class PromptSettings(Settings):
     """How a question is put to the model."""
 
     style: Literal["auto", "qwen", "qwen-math", "llama", "qwen3", "qwen3-thinking", "chat", "plain"] = Field(
-        "auto",
-        description="The prompt style of the model's family; auto: detected from the tokenizer's chat template.",
+        "auto", description="The prompt style of the model's family; auto: found by the tokenizer's chat template."
     )
     asks_for: Literal["box", "number"] | None = Field(
-        None,
-        description="What the style's own words ask for: the answer in a box, or a number; none: as the reader reads.",
+        None, description="What the style's own words ask for: a box or a number; none: what the reader reads."
     )
-    instruction: str | None = Field(
-        None, description="After every question and one space; none: the style's own; empty: no instruction."
-    )
-    system: str | None = Field(
-        None, description="System message, for chat; none: the style's own; empty: no system message."
-    )
+    instruction: str | None = Field(None, description="After every question; none: the style's own; empty: nothing.")
+    system: str | None = Field(None, description="System message, for chat; none: the style's own; empty: nothing.")
     max_tokens: int = Field(4096, ge=1, description="The most tokens a prompt may have.")
     overlong: Literal["refuse", "drop"] = Field(
-        "refuse", description="For questions with longer prompts: refuse the run, or drop them."
+        "refuse", description="Of longer prompts: refuse the run, or drop them."
     )
 
 
@@ -103,13 +93,11 @@ def style_of(tokenizer: Any, settings: PromptSettings) -> str:
         return _detect_style(template)
     if STYLES[settings.style].is_chat and not template:
         raise ConfigError(
-            f"prompt.style: {settings.style!r} was asked for, but the tokenizer has no chat template; use 'plain'"
+            f"prompt.style: {settings.style!r} needs a chat template; the tokenizer has none, use 'plain'"
         )
     if STYLES[settings.style].thinking is not None and "enable_thinking" not in template:
-        raise ConfigError(
-            f"prompt.style: {settings.style!r} was asked for, but the tokenizer's chat template has no switch "
-            f"'enable_thinking'; use 'auto', which is {_detect_style(template)!r} here"
-        )
+        reason = f"{settings.style!r} needs a chat template with the switch 'enable_thinking'"
+        raise ConfigError(f"prompt.style: {reason}; use 'auto', which is {_detect_style(template)!r} here")
     return settings.style
 
 
@@ -145,10 +133,8 @@ def styled_messages(question: Question, style: PromptStyle, settings: PromptSett
         system = question.system
     if not style.is_chat:
         if system:
-            raise InputError(
-                f"question {question.id!r}: has a system message, and plain text has no place for one; leave it out "
-                "with --system '' (prompt.system)"
-            )
+            reason = "has a system message, and plain text has no place for one"
+            raise InputError(f"question {question.id!r}: {reason}; leave it out with --system '' (prompt.system)")
         return [{"role": "user", "content": f"{content}\n"}]
     if system is None:
         system = _in_words(style.system, settings)
@@ -162,7 +148,6 @@ def _in_words(text: str, settings: PromptSettings) -> str:
 
 
 def template_switches(tokenizer: Any, settings: PromptSettings) -> dict[str, bool]:
-    """Extra arguments for the chat template."""
     thinking = STYLES[style_of(tokenizer, settings)].thinking
     return {} if thinking is None else {"enable_thinking": thinking}
 
@@ -171,9 +156,8 @@ def plain_template(tokenizer: Any, settings: PromptSettings) -> str | None:
     """A chat template that outputs the messages unchanged, for plain text; None if the model's own is used."""
     if STYLES[style_of(tokenizer, settings)].is_chat:
         return None
-    first = (
-        tokenizer.bos_token if _encode("x", tokenizer, add_special_tokens=True)[:1] == [tokenizer.bos_token_id] else ""
-    )
+    has_first = _encode("x", tokenizer, add_special_tokens=True)[:1] == [tokenizer.bos_token_id]
+    first = tokenizer.bos_token if has_first else ""
     return f"{first}{{% for message in messages %}}{{{{ message.content }}}}{{% endfor %}}"
 
 
@@ -192,15 +176,12 @@ def asked(questions: Sequence[Question], tokenizer: Any, settings: PromptSetting
     tokens_Q = [tokens for _, tokens in _prompts(questions, tokenizer, settings)]
     for question, tokens in zip(questions, tokens_Q, strict=True):
         if len(tokens) > settings.max_tokens:
-            raise InputError(
-                f"question {question.id!r}: its prompt has {len(tokens)} tokens, more than prompt.max_tokens "
-                f"({settings.max_tokens}). Shorten it, or allow more."
-            )
+            most = f"prompt.max_tokens ({settings.max_tokens})"
+            raise InputError(f"question {question.id!r}: its prompt has {len(tokens)} tokens, more than {most}")
     return list(zip(questions, tokens_Q, strict=True))
 
 
 _made: WeakKeyDictionary[Any, dict[Any, tuple[str, Tokens]]] = WeakKeyDictionary()
-"""The prompts made so far, by tokenizer."""
 
 
 def _prompts(questions: Sequence[Question], tokenizer: Any, settings: PromptSettings) -> list[tuple[str, Tokens]]:
@@ -259,10 +240,8 @@ def _encode(text: str, tokenizer: Any, *, add_special_tokens: bool) -> list[int]
 
 def _unusable(what: str, error: BaseException) -> ConfigError:
     style = ", or use prompt.style: plain" if "template" in what else ""
-    return ConfigError(
-        f"prompt: the model's {what} cannot be used: {str(error) or type(error).__name__}; correct it in the model's "
-        f"folder{style}"
-    )
+    reason = str(error) or type(error).__name__
+    return ConfigError(f"prompt: the model's {what} cannot be used: {reason}; correct it in the model's folder{style}")
 
 
 def filter_overlong(
@@ -270,15 +249,12 @@ def filter_overlong(
 ) -> tuple[list[Question], list[str]]:
     """The questions whose prompts fit, and a note on the others, which are refused or left out."""
     lengths_Q = [len(tokens) for _, tokens in _prompts(questions, tokenizer, settings)]
-    pairs = list(zip(questions, lengths_Q, strict=True))
-    kept = [question for question, length in pairs if length <= settings.max_tokens]
-    overlong = [question.id for question, length in pairs if length > settings.max_tokens]
+    kept = [each for each, length in zip(questions, lengths_Q, strict=True) if length <= settings.max_tokens]
+    overlong = [each.id for each, length in zip(questions, lengths_Q, strict=True) if length > settings.max_tokens]
     if not overlong:
         return kept, []
-    report = (
-        f"{len(overlong)} of {len(questions)} prompts have more than {settings.max_tokens} tokens, the longest "
-        f"{max(lengths_Q)}: {', '.join(overlong[:3])}{', …' if len(overlong) > 3 else ''}"
-    )
+    which = f"{', '.join(overlong[:3])}{', …' if len(overlong) > 3 else ''}; the longest has {max(lengths_Q)}"
+    report = f"{len(overlong)} of {len(questions)} prompts have more than {settings.max_tokens} tokens: {which}"
     if settings.overlong == "refuse" or not kept:
         fix = "Allow more, or leave those questions out with prompt.overlong: drop." if kept else "Allow more."
         raise InputError(f"prompt.max_tokens: {report}. {fix}")
@@ -300,7 +276,6 @@ def readable(settings: PromptSettings, tokenizer: Any) -> PromptSettings:
 
 
 def instruction_notes(settings: PromptSettings, tokenizer: Any) -> list[str]:
-    """A note if the style's own instruction is left out."""
     if readable(settings, tokenizer) == settings:
         return []
     return ["questions are asked without an instruction: the tokenizer does not know the words of the usual one"]
@@ -315,14 +290,11 @@ def check_known(
     if not unknown:
         return
     text = prompt_text(unknown[0], tokenizer, settings)
+    fix = "Leave the instruction out (--instruction '', prompt.instruction)."
     if _knows(tokenizer, settings.instruction or ""):
         fix = "The embedded models read only arithmetic like 'Compute 12+7-5.'; ask another model."
-    else:
-        fix = "Leave the instruction out (--instruction '', prompt.instruction)."
-    raise InputError(
-        f"prompt: the tokenizer does not know some tokens of {len(unknown)} of {len(questions)} prompts, first that of "
-        f"question {unknown[0].id!r}, {text[:200]!r}. {fix}"
-    )
+    which = f"{len(unknown)} of {len(questions)} prompts, first that of question {unknown[0].id!r}, {text[:200]!r}"
+    raise InputError(f"prompt: the tokenizer does not know some tokens of {which}. {fix}")
 
 
 @lru_cache(maxsize=8)
@@ -360,15 +332,11 @@ def usable_questions(
     kept, notes = filter_overlong(questions, tokenizer, settings)
     prompts = [tokens for _, tokens in asked(kept, tokenizer, settings)]
     longest, question = max(zip(map(len, prompts), kept, strict=True), key=lambda pair: pair[0])
-    problem = no_room(longest, max_tokens, model_config)
-    if problem is not None:
-        raise InputError(
-            f"sampling.max_tokens: question {question.id!r} has the longest prompt, {longest} tokens; {problem}"
-        )
+    if problem := no_room(longest, max_tokens, model_config):
+        where = f"question {question.id!r} has the longest prompt, {longest} tokens"
+        raise InputError(f"sampling.max_tokens: {where}; {problem}")
     largest, size = max(int(tokens_P.max()) for tokens_P in prompts), model_config.get_text_config().vocab_size
     if largest >= size:
-        raise InputError(
-            f"model: its tokenizer gives token {largest}, and it has {size} tokens; give its own tokenizer"
-        )
+        raise InputError(f"model: its tokenizer gives token {largest}, and it has {size}; give its own tokenizer")
     check_known(kept, prompts, tokenizer, settings)
     return kept, [*instruction_notes(settings, tokenizer), *notes]

@@ -15,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrl.data.backslashes import lost_command
 from scrl.data.tables import LINES, SHAPE, RawRow, read_table
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.files.jsonl import kind
@@ -94,10 +93,11 @@ def make_questions(rows: Sequence[RawRow], columns: QuestionColumns, stem: str) 
     questions = []
     first: dict[str, RawRow] = {}
     for row in rows:
+        text, system = _asked(row, columns.question)
         question = Question(
             id=f"{stem}-{row.number}" if columns.id is None else _id(row, columns.id),
-            text=_question(row, columns.question),
-            system=_system(row, columns.question),
+            text=text,
+            system=system,
             gold=None if columns.gold is None else _gold(row, columns.gold),
             level=None if columns.level is None else _text_or_number(row, columns.level),
         )
@@ -135,11 +135,7 @@ def _find_columns(rows: Sequence[RawRow], options: Sequence[str | None], may_lac
     )
     if question is None:
         reason = f"no column looks like the question. Columns: {', '.join(names) or 'none'}."
-        fix = (
-            "Rename the right one to 'question'"
-            if may_lack
-            else "Say which one it is with question_column (--question-column)"
-        )
+        fix = "Rename one to 'question'" if may_lack else "Say which one it is with question_column (--question-column)"
         raise DataError(source, f"{reason} {fix}.")
     return QuestionColumns(question, gold, id_)
 
@@ -166,30 +162,26 @@ def _id(row: RawRow, column: str) -> str:
     return text
 
 
-def _question(row: RawRow, column: str) -> str:
+def _asked(row: RawRow, column: str) -> tuple[str, str | None]:
+    """The question and its system message: a text has none; of a chat, the last user message is the question."""
     if column not in row.fields:
         raise row.error(f"field {column!r} is missing; there is only: {', '.join(row.fields) or 'nothing'}")
-    text = _message(row, column)
-    if text is None:
-        raise row.error(f"field {column!r} is empty. Write the question there, or remove this row.")
-    return text
-
-
-def _message(row: RawRow, column: str) -> str | None:
-    """Text, or the last user message of a chat; None if empty."""
-    text = _chat(row.fields.get(column))
+    text, systems = _chat(row.fields[column]), []
     if isinstance(text, list):
         if not all(isinstance(message, dict) and {"role", "content"} <= set(message) for message in text):
             raise row.error(f'field {column!r} is a list, but not of chat messages {{"role": "user", "content": "…"}}')
-        from_user = [message["content"] for message in text if message["role"] == "user"]
+        from_user, systems = ([m["content"] for m in text if m["role"] == role] for role in ("user", "system"))
         if not from_user:
             raise row.error(f"field {column!r} has chat messages, but none of role 'user'")
         text = from_user[-1]
     if text is None or text == "" or (isinstance(text, str) and text.isspace()):
-        return None
+        raise row.error(f"field {column!r} is empty. Write the question there, or remove this row.")
     if not isinstance(text, str):
         raise row.error(f"field {column!r} must be text or chat messages, found {kind(text)}")
-    return _clean(row, column, text)
+    if len(systems) > 1 or not all(system is None or isinstance(system, str) for system in systems):
+        raise row.error(f"field {column!r} must have one system message at most, and that must be text")
+    system = systems[0] if systems else None
+    return _clean(row, column, text), _clean(row, column, system) or None if system else None
 
 
 def _chat(messages: Any) -> Any:
@@ -199,35 +191,21 @@ def _chat(messages: Any) -> Any:
     return [{"role": {"human": "user"}.get(m["from"], m["from"]), "content": m["value"]} for m in messages]
 
 
-def _system(row: RawRow, column: str) -> str | None:
-    """The system message of a chat, if it has one."""
-    messages = _chat(row.fields[column])
-    texts = [m["content"] for m in messages if m["role"] == "system"] if isinstance(messages, list) else []
-    if not texts or not texts[0]:
-        return None
-    if len(texts) > 1 or not isinstance(texts[0], str):
-        raise row.error(f"field {column!r} must have one system message at most, and that must be text")
-    return _clean(row, column, texts[0]) or None
-
-
 def _gold(row: RawRow, column: str) -> str | None:
     value = row.fields.get(column)
-    if value is None:
-        return None
-    is_finite = isinstance(value, float | Decimal) and math.isfinite(value)
-    if not is_finite and type(value) not in (str, int):
+    if isinstance(value, float | Decimal) and math.isfinite(value):
+        value = str(value)
+    if value is not None and type(value) not in (str, int):
         reason = f"field {column!r}, taken as the gold answer, must be text, a number or null, found {kind(value)}"
         raise row.error(f"{reason}. Say which column holds it with gold_column, or rename this one.")
-    return _clean(row, column, str(value)) or None
+    return None if value is None else _clean(row, column, str(value)) or None
 
 
 def _text_or_number(row: RawRow, column: str) -> str | None:
     value = row.fields.get(column)
-    if value is None:
-        return None
-    if type(value) not in (str, int):
+    if value is not None and type(value) not in (str, int):
         raise row.error(f"field {column!r} must be text or a whole number, found {kind(value)}")
-    return _clean(row, column, str(value)) or None
+    return None if value is None else _clean(row, column, str(value)) or None
 
 
 def _clean(row: RawRow, column: str, text: str) -> str:
@@ -258,16 +236,39 @@ def _notes(rows: Sequence[RawRow], columns: QuestionColumns, stem: str, question
     one_each = [name for name in others if _OPTION.fullmatch(name.strip())]
     options = [name for name in others if name.strip().lower() in _ALL_OPTIONS] + one_each * (len(one_each) > 1)
     if options:
-        yield (
-            f"WARNING: {', '.join(options)} look like the options of a choice, and the model does not see them. "
-            "Write them into the question's text."
-        )
+        fix = "the model does not see them. Write them into the question's text."
+        yield f"WARNING: {', '.join(options)} look like the options of a choice, and {fix}"
     total = len(questions)
     num_gold = sum(question.gold is not None for question in questions)
     if 0 < num_gold < total:
         yield f"{num_gold} of {total} questions have a gold answer."
     num_repeats = total - len({question.text for question in questions})
-    if num_repeats == 1:
-        yield "1 question repeats the text of an earlier one; it is kept."
-    elif num_repeats:
-        yield f"{num_repeats} questions repeat the text of an earlier one; they are kept."
+    if num_repeats:
+        yield f"Questions that repeat the text of an earlier one are kept: {num_repeats}."
+
+
+# Backslashes that JSON or Python has taken for an escape: `\times` is then a tab and `imes`. Only what hardly occurs in
+# ordinary text is taken for one: a lost `\nu`, `\not`, `\to` or `\tan x` is not noticed.
+
+_LOST = re.compile(
+    "\b(?=[a-z])"
+    "|\f(?=rac|orall)"
+    "|\t(?=imes|heta|herefore|riangle|ext(?:bf|it|rm)?{|ilde{|frac[0-9{]|anh?[(^]|au[$_^}])"
+    "|\n(?=(?:abla|otin)(?![A-Za-z])|eq ?(?:[-0-9]|[A-Za-z][$]))"
+    "|\r(?=ight|ho[$_^}])"
+)
+_ESCAPES = {"\b": r"\b", "\f": r"\f", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
+
+
+def lost_command(text: str) -> str | None:
+    r"""The first command without its backslash, as it should be: `\times`; None if there is none."""
+    lost = _LOST.search(text)
+    if lost is None:
+        return None
+    letters, *_ = re.split("[^A-Za-z]", text[lost.end() :], maxsplit=1)
+    return _ESCAPES[lost[0]] + letters
+
+
+def with_backslashes(text: str) -> str:
+    """The text with every lost backslash put back."""
+    return _LOST.sub(lambda lost: _ESCAPES[lost[0]], text)

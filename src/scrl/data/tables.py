@@ -18,19 +18,15 @@ from scrl.files.jsonl import kind, parse_json
 
 SHAPE = 'Write each question as {"question": "What is 2 + 2?", "answer": "4"}; "answer" is optional.'
 LINES = "Write one question per line."
-"""The same for a .txt."""
 _LIST_KEYS = ("data", "questions", "problems", "rows", "examples", "items")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?", re.ASCII)
 _HEADING = re.compile(r"\s*#{1,6}\s")
 _ITEM = re.compile(r"\s*(?:[-*•+]|\(?\d{1,4}[.)]|Q\d{1,4}[.:)])\s+(?=\S)")
-"""The beginning of an item of a list."""
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 """Delimiters of a .csv: Excel writes semicolons in countries that write 1,5."""
 
 
 class RawRow(NamedTuple):
-    """One question as it is in the source."""
-
     source: str
     number: int
     """From 0, blank lines not counted."""
@@ -177,7 +173,7 @@ def _read_json(path: Path) -> RawTable:
     return RawTable(_numbered(str(path), values[keys[0]]), tuple(notes))
 
 
-def _read_csv(path: Path) -> RawTable:
+def _read_csv(path: Path, delimiter: str | None = None) -> RawTable:
     """Cells between commas, semicolons or tabs: the delimiter that gives most rows the length of the header."""
     text = _text(path)
 
@@ -187,15 +183,13 @@ def _read_csv(path: Path) -> RawTable:
             lengths.extend(len(cells) for cells in _csv_reader(text, delimiter) if not _is_blank(cells))
         return lengths.count(lengths[0]) if lengths and lengths[0] > 1 else 0
 
-    delimiter = max(_DELIMITERS, key=rows_like_the_header)
-    table = _read_cells(path, delimiter=delimiter)
-    note = () if delimiter == "," else (f"Cells are separated by {_DELIMITERS[delimiter]}.",)
-    return RawTable(table.rows, (*note, *table.notes))
-
-
-def _read_cells(path: Path, *, delimiter: str) -> RawTable:
-    reader = _csv_reader(_text(path), delimiter)
-    records, line = [], 1  # with the line each begins on: quoted cells may contain line ends
+    used = delimiter or max(_DELIMITERS, key=rows_like_the_header)
+    notes = () if used in (delimiter, ",") else (f"Cells are separated by {_DELIMITERS[used]}.",)
+    reader, records, line = (
+        _csv_reader(text, used),
+        [],
+        1,
+    )  # quoted cells may contain line ends
     try:
         for cells in reader:
             records.append((line, cells))
@@ -205,7 +199,7 @@ def _read_cells(path: Path, *, delimiter: str) -> RawTable:
         raise DataError(path, f"is not a table: {error}. {fix}", line) from error
     nonblank = [(line, cells) for line, cells in records if not _is_blank(cells)]
     if not nonblank:
-        return RawTable([])
+        return RawTable([], notes)
     first, header = nonblank[0]
     if len(set(header)) < len(header):
         raise DataError(path, f"two columns have the same name: {', '.join(header)}", first)
@@ -215,7 +209,7 @@ def _read_cells(path: Path, *, delimiter: str) -> RawTable:
             raise DataError(path, f"{reason}. Put double quotes around a cell with a separator in it.", line)
     fields = [(line, dict(zip(header, cells, strict=True))) for line, cells in nonblank[1:]]
     rows = [RawRow(str(path), i, line, cells) for i, (line, cells) in enumerate(fields)]
-    return RawTable(rows, _blank_note(len(records) - len(nonblank)))
+    return RawTable(rows, (*notes, *_blank_note(len(records) - len(nonblank))))
 
 
 def _csv_reader(text: str, delimiter: str) -> Any:
@@ -243,14 +237,13 @@ _READERS: dict[str, Callable[[Path], RawTable]] = {
     ".jsonl": read_jsonl,
     ".json": _read_json,
     ".csv": _read_csv,
-    ".tsv": partial(_read_cells, delimiter="\t"),
+    ".tsv": partial(_read_csv, delimiter="\t"),
     ".parquet": _read_parquet,
     ".txt": _read_txt,
     ".md": _read_txt,
 }
 
 SUFFIXES = tuple(_READERS)
-"""Suffixes of the files that can be read."""
 
 
 def _text(path: Path) -> str:

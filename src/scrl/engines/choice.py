@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any
 
 from scrl.config import RunConfig
 from scrl.engines.requirements import require_engine
@@ -12,35 +10,23 @@ from scrl.errors import ConfigError
 from scrl.files.folders import num_processes
 from scrl.policy.model_paths import adapter_folder
 from scrl.sampling.local import check_sampler
-from scrl.training.listeners import RunListener, check_trackers
-
-if TYPE_CHECKING:
-    from scrl.training.run_folder import RunFolder
+from scrl.training.trackers import check_trackers
 
 
-class Engine(NamedTuple):
-    """How a run is started and resumed; both return its folder."""
-
-    train: Callable[[RunConfig, Path, RunListener], RunFolder]
-    resume: Callable[[Path, RunListener], RunFolder]
-
-
-def engine_of(config: RunConfig) -> Engine:
+def engine_of(config: RunConfig) -> Any:
+    """The module with `train(config, out, listener)`, which starts a run, and `resume(out, listener)`."""
     if config.engine == "local":
         from scrl.training import loop
 
-        return Engine(
-            lambda config, out, listener: loop.train(config, out, listener).folder,
-            lambda out, listener: loop.resume(out, listener).folder,
-        )
+        return loop
     require_engine(config.engine)
     if config.engine == "trl":
         from scrl.engines.trl import run as trl_run
 
-        return Engine(trl_run.train, trl_run.resume)
+        return trl_run
     from scrl.engines.verl import run as verl_run
 
-    return Engine(verl_run.train, verl_run.resume)
+    return verl_run
 
 
 def check_engine(config: RunConfig) -> None:
@@ -54,9 +40,7 @@ def check_engine(config: RunConfig) -> None:
         check_trackers(config.trackers)
         return
     if adapter_folder(config.model) is not None and (config.engine == "verl" or config.engine_options.get("use_vllm")):
-        raise ConfigError(
-            f"model: {config.model} is an adapter; verl and TRL with vLLM start from whole models: use engine: local"
-        )
+        raise ConfigError(f"model: {config.model} is an adapter; verl and vLLM need whole models: use engine: local")
     require_engine(config.engine)
     if config.engine == "trl":
         from scrl.engines.trl.settings import check_config

@@ -18,10 +18,7 @@ def check_machine(config: RunConfig) -> None:
         import torch
 
         if not torch.cuda.is_available():
-            raise ConfigError(
-                "engine: verl trains on GPUs and there is none here; scrl train --dry-run writes its files and command "
-                "for a machine that has some"
-            )
+            raise ConfigError("engine: verl needs GPUs; scrl train --dry-run writes its files for a machine with some")
 
 
 def require_engine(name: str) -> None:
@@ -33,8 +30,7 @@ def require_engine(name: str) -> None:
     trl = installed_version("trl")
     if name == "verl" and trl and supported("trl").specifier.contains(Version(trl), prereleases=True):
         raise ConfigError(
-            f"engine: verl does not start where trl {trl} is installed: it imports what is no longer there. Give "
-            "verl its own environment, or: pip uninstall trl"
+            f"engine: verl does not start beside trl {trl}; give it its own environment, or: pip uninstall trl"
         )
 
 

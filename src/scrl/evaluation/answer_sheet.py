@@ -61,7 +61,6 @@ class AnswerRow:
     p_right_low: float | None = None
     p_right_high: float | None = None
     checked: bool | None = None
-    """Whether it is right, if it was checked."""
     is_answered: bool | None = None
     """Whether it is among those answered, if a largest error rate was given."""
     note: str | None = None
@@ -155,12 +154,8 @@ def with_answers(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, 
 
 
 def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[AnswerRow]:
-    if len(rows) < MIN_CHECKS:
-        raise InputError(
-            f"--draw-check: needs at least {MIN_CHECKS} questions, and there are {len(rows)}: check them all"
-        )
     if not MIN_CHECKS <= number <= len(rows):
-        raise InputError(f"--draw-check: from {MIN_CHECKS} to {len(rows)}, the number of questions; got {number}")
+        raise InputError(f"--draw-check: at least {MIN_CHECKS} of the {len(rows)} questions, at most all; got {number}")
     return random.Random(seed).sample(rows, number)  # noqa: S311 - no secret
 
 
@@ -173,20 +168,18 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> tuple[dict[str, str], 
     ids = {csv_cell(name): name for name in names} | {name: name for name in names}
     checks: dict[str, str | None] = {}
     for row in table.rows:
-        if missing := {"question_id", "answer"} - row.fields.keys():
-            reason = f"has no column {sorted(missing)[0]!r}; fill in a file that --draw-check wrote"
-            raise DataError(path, reason, row.line)
+        for name in ("question_id", "answer"):
+            if name not in row.fields:
+                raise row.error(f"has no column {name!r}; fill in a file that --draw-check wrote")
         cells = (row.fields[name] for name in ("question_id", "answer"))
         question_id, answer = ("" if cell is None else str(cell).strip() for cell in cells)
         if not question_id or not answer:
             name = "answer" if question_id else "question_id"
-            reason = "fill in every row, since a subset without the hard ones is not random"
-            raise DataError(path, f"{name!r} is empty; {reason}", row.line)
+            raise row.error(f"{name!r} is empty; fill in every row, since a subset without the hard ones is not random")
         if question_id not in ids:
-            raise DataError(path, f"there is no question {question_id!r} among these answers", row.line)
+            raise row.error(f"there is no question {question_id!r} among these answers")
         if ids[question_id] in checks:
-            reason = f"question {question_id!r} appears twice; keep one of the rows"
-            raise DataError(path, reason, row.line)
+            raise row.error(f"question {question_id!r} appears twice; keep one of the rows")
         unguarded = answer.removeprefix("'")  # copied from answers.csv
         right = bare_gold(unguarded if csv_cell(unguarded) == answer else answer)
         is_known = canonical_form(right) is not None and not _UNKNOWN.fullmatch(right)

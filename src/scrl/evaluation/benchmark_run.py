@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
@@ -31,6 +31,7 @@ from scrl.evaluation.settings import STARTED_WITH, MeasurementSettings, file_nam
 from scrl.files.checkpoint_file import own_sum
 from scrl.files.jsonl import parse_object
 from scrl.files.whole_files import only_writer, write_whole
+from scrl.listener import Listener
 from scrl.policy.model import LanguageModel, load_model
 from scrl.records import Completion, Group, Question
 from scrl.sampling.groups import sample_groups
@@ -39,22 +40,6 @@ from scrl.sampling.sampler import Sampler
 
 _FIELD_TYPES = {"completion": str, "entropy": float, "num_tokens": int, "finished": bool}
 """The fields of a rollout that are read back."""
-
-
-class BenchmarkListener(Protocol):
-    """Follows an evaluation."""
-
-    def note(self, text: str) -> None:
-        """Something a user should know."""
-
-    def progress(self, benchmark: str, questions: int, total: int) -> None:
-        """This many questions of a benchmark have their completions."""
-
-    def tokens(self, done: int, most: int) -> None:
-        """The completions being drawn have this many tokens."""
-
-    def result(self, record: dict[str, Any]) -> None:
-        """A benchmark is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +56,7 @@ class Benchmark:
         return f"rollouts/{file_name(self.name)}.jsonl"
 
 
-def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListener) -> list[dict[str, Any]]:
+def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> list[dict[str, Any]]:
     """Sample, write and grade, starting from what an earlier call left in `out`. One record per benchmark."""
     check_sampler(settings.compute)
     benchmarks = load_benchmarks(settings, listener)
@@ -99,7 +84,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
     return records
 
 
-def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) -> list[Benchmark]:
+def load_benchmarks(settings: MeasurementSettings, listener: Listener) -> list[Benchmark]:
     """All questions, their gold answers checked, before a model is loaded."""
     benchmarks = []
     for name in settings.benchmarks:
@@ -118,7 +103,7 @@ def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) 
 
 
 def _check_prompts(
-    benchmark: Benchmark, language_model: LanguageModel, settings: MeasurementSettings, listener: BenchmarkListener
+    benchmark: Benchmark, language_model: LanguageModel, settings: MeasurementSettings, listener: Listener
 ) -> Benchmark:
     """The benchmark without overlong prompts; the model must know their tokens, and have room for a completion."""
     kept, notes = usable_questions(
@@ -139,7 +124,7 @@ def _sample_missing(
     sampler: Sampler,
     settings: MeasurementSettings,
     path: Path,
-    listener: BenchmarkListener,
+    listener: Listener,
 ) -> None:
     """Append the completions that `path` does not have yet."""
     samples, total = settings.samples, len(benchmark.questions)

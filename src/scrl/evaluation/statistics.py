@@ -37,7 +37,6 @@ class Difference:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval excludes 0."""
         return self.low > 0 or self.high < 0
 
 
@@ -190,9 +189,7 @@ def mean_over_seeds(by_seed: Sequence[Mapping[str, float]], *, seed: int) -> See
 
 def _check_k(k: int, num_samples: int) -> None:
     if not 1 <= k <= num_samples:
-        raise ConfigError(
-            f"k must be between 1 and the number of samples ({num_samples}), found {k}: draw more samples"
-        )
+        raise ConfigError(f"k must be between 1 and the number of samples ({num_samples}), found {k}: draw more")
 
 
 def _one_per_question(values_Q: Sequence[float] | Floats, name: str) -> Floats:

@@ -28,7 +28,7 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
         with path.open("w", encoding="utf-8", newline="\n") as file:
             yield file
         return
-    path = path.resolve() if follows else path.parent.resolve() / path.name
+    path = Path(os.path.realpath(path if follows else path.parent)) / ("" if follows else path.name)
     # An unpredictable name, and a file that did not exist before: no link can wait in its place.
     draft = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
     try:

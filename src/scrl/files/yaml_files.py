@@ -39,6 +39,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 def parse_yaml(text: str) -> Any:
     """The value of a YAML text; raises yaml.YAMLError."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # a word of a command may be any bytes
+        raise yaml.YAMLError("it is not UTF-8 text") from error
     depth = 0
     for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

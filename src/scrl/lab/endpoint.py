@@ -102,12 +102,9 @@ def rollout_line(question: Question, number: int, response: Any) -> dict[str, An
 
 @dataclass(eq=False)
 class _UnansweredError(Exception):
-    """A request that was not answered."""
-
     reason: str
     status: int | None = None
     wait: float = 0.0
-    """Seconds that the server asks for."""
     is_final: bool = False
     """The same request will not be answered later either."""
 
@@ -135,7 +132,6 @@ class Endpoint:
             raise ConfigError(f"HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY: cannot be used: {error}") from error
         self._has_noted_no_logprobs = False
         self._given_up: set[str] = set()
-        """Questions that were given up since the last answer."""
         self.answered = 0
         self.failures: list[tuple[str, str]] = []
         """(question_id, reason) of completions that were given up."""
@@ -169,10 +165,7 @@ class Endpoint:
             has_no_entropy = bool(line["completion"]) and line["entropy"] is None
             if self._settings.logprobs and has_no_entropy and not self._has_noted_no_logprobs:
                 self._has_noted_no_logprobs = True
-                self._listener.note(
-                    "The server gives no log-probabilities, so there are no entropies; methods that need them are left "
-                    "out."
-                )
+                self._listener.note("The server gives no log-probabilities: methods that need entropies are left out.")
             return line
         raise AssertionError("the loop has no end")
 
@@ -199,31 +192,19 @@ class Endpoint:
         except TimeoutError:
             raise _UnansweredError(f"no answer in {self._settings.timeout:g} s") from None
         except (httpx2.RequestError, httpx2.InvalidURL, UnicodeError) as error:
-            is_final = not isinstance(error, httpx2.RequestError) or (
-                isinstance(error, httpx2.ConnectError) and not self.answered
-            )
+            is_unreachable = isinstance(error, httpx2.ConnectError) and not self.answered
+            is_final = is_unreachable or not isinstance(error, httpx2.RequestError)
             reason = f"no answer: {str(error) or type(error).__name__}"
             raise _UnansweredError(self._clean(reason), is_final=is_final) from None
         status = response.status_code
         if status != 200:
             is_final = status not in RETRIED and status < 500
-            reason = self._refusal(bytes(body)) or response.reason_phrase
-            raise _UnansweredError(
-                self._clean(f"HTTP {status}: {reason}"), status, retry_after(response.headers), is_final
-            )
+            reason = self._clean(f"HTTP {status}: {_refusal(bytes(body)) or response.reason_phrase}")
+            raise _UnansweredError(reason, status, retry_after(response.headers), is_final)
         try:
             return rollout_line(question, number, json.loads(body))
         except (ValueError, RecursionError) as error:
             raise _UnansweredError(self._clean(str(error))) from None
-
-    def _refusal(self, body: bytes) -> Any:
-        """The server's reason, in UTF-8 whatever it says."""
-        reason: Any = body.decode("utf-8", "replace")
-        with suppress(ValueError, RecursionError):
-            reason = json.loads(body)
-        for name in ("error", "detail", "message"):
-            reason = reason.get(name) or reason if isinstance(reason, dict) else reason
-        return reason
 
     def _clean(self, text: str) -> str:
         """One short line without the key, which a server may repeat."""
@@ -231,17 +212,27 @@ class Endpoint:
         return " ".join(text.split())[:300]
 
     def _advice(self, status: int | None) -> str:
-        if status is None:
-            return ". Is the server running, and is --endpoint right?"
-        if status in (401, 403):
-            return f". Set the key in the environment variable {KEY_VARIABLE}."
-        if status == 404:
-            return f". Look at --endpoint (most end in /v1) and at --model ({self._settings.model!r})."
-        if status in QUESTION_REFUSED and self._settings.logprobs:
-            return (
-                ". If log-probabilities are the reason, ask for fewer with --logprobs 5, or for none with --logprobs 0."
-            )
-        return ""
+        key = f"Set the key in the environment variable {KEY_VARIABLE}."
+        ways = {
+            None: "Is the server running, and is --endpoint right?",
+            401: key,
+            403: key,
+            404: f"Look at --endpoint (most end in /v1) and at --model ({self._settings.model!r}).",
+        }
+        if self._settings.logprobs:
+            fewer = "If log-probabilities are the reason, ask for fewer with --logprobs 5, or none with --logprobs 0."
+            ways |= dict.fromkeys(QUESTION_REFUSED, fewer)
+        return f". {ways[status]}" if status in ways else ""
+
+
+def _refusal(body: bytes) -> Any:
+    """The server's reason, in UTF-8 whatever it says."""
+    reason: Any = body.decode("utf-8", "replace")
+    with suppress(ValueError, RecursionError):
+        reason = json.loads(body)
+    for name in ("error", "detail", "message"):
+        reason = reason.get(name) or reason if isinstance(reason, dict) else reason
+    return reason
 
 
 def backoff(attempt: int) -> float:

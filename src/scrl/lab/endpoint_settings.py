@@ -31,7 +31,6 @@ NOT_FOR_SERVERS = {
     "prompt.overlong": "the server counts tokens, and refuses a prompt that is too long",
     "sampling.stop": "a server leaves the text it stops at out of the completion, and that may cut an answer",
 }
-"""Settings of prompts and sampling that a server cannot be given."""
 
 
 class EndpointSettings(Settings):
@@ -40,15 +39,11 @@ class EndpointSettings(Settings):
     endpoint: str = Field(description="The server's address, as OpenAI's clients take it: http://localhost:8000/v1.")
     model: str = Field(description="The model's name at the server.")
     questions: str = Field(description="A file (.txt .jsonl .json .csv .tsv .parquet), a benchmark, or a hub id.")
-    completions: int = Field(
-        32, ge=1, le=10**6, description="Completions per question; -n for short. More can be added later."
-    )
+    completions: int = Field(32, ge=1, le=10**6, description="Completions per question (-n); more can be added later.")
     sampling: SamplingSettings = SamplingSettings()
     prompt: PromptSettings = PromptSettings()
     seed: int | None = Field(0, ge=0, description="Every completion is asked for with a seed derived from it; or null.")
-    logprobs: int = Field(
-        20, ge=0, le=1000, description="Likeliest tokens to ask log-probabilities of, for entropies (0: do not ask)."
-    )
+    logprobs: int = Field(20, ge=0, le=1000, description="Likeliest tokens to ask for, for entropies; 0: none.")
     concurrency: int = Field(16, ge=1, le=1024, description="Requests at a time.")
     timeout: float = Field(600, gt=0, description="Seconds until a request without an answer is retried.")
     retries: int = Field(8, ge=0, description="Times a request is retried before it is given up.")
@@ -90,7 +85,6 @@ class EndpointSettings(Settings):
         return self
 
     def load_questions(self) -> LoadedQuestions:
-        """The questions, with gold answers where the source has them."""
         return load_source(self.questions, seed=self.seed or 0, limit=self.limit, **whereabouts(self))
 
     def with_prompt(self) -> EndpointSettings:
@@ -115,6 +109,5 @@ NAMES = Names(
 
 
 def build_settings(values: Mapping[str, Any]) -> EndpointSettings:
-    """Settings from plain values; errors name the setting and the reason."""
     NAMES.refuse_unknown(values)
     return validated(EndpointSettings, values, REQUEST_NAMES).with_prompt()

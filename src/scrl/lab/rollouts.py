@@ -31,6 +31,10 @@ Place = tuple[str, int]
 _OTHERWISE = "or give another file with --out"
 SUSPECT_REPEATS = 8
 """A confident model repeats itself too, but hardly eight times in full sentences."""
+REPEATS_NOTE = (
+    "Completions of the same question are word for word the same: does the server draw them? Some take the likeliest "
+    "token whatever the temperature (transformers serve: set do_sample in the model's generation_config.json)."
+)
 
 
 def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutListener) -> int:
@@ -47,10 +51,8 @@ def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutList
         failures = asyncio.run(_fill(journal, loaded.questions, settings, listener))
         if failures:
             question_id, reason = failures[0]
-            raise EndpointError(
-                f"{out}: {len(failures)} of {total} completions are missing, the first of question "
-                f"{question_id!r}: {reason}. The same command asks for them again."
-            )
+            missing = f"{len(failures)} of {total} completions are missing, the first of question {question_id!r}"
+            raise EndpointError(f"{out}: {missing}: {reason}. The same command asks for them again.")
         return len(journal.stored)
 
 
@@ -59,7 +61,6 @@ class Repeats:
     """Notices a server that keeps repeating itself, such as one that ignores the temperature."""
 
     texts: dict[str, str] = field(default_factory=dict)
-    """The first completion of each question."""
     number: int | None = 0
     """Completions that repeat it; None once one did not."""
 
@@ -78,7 +79,6 @@ class Repeats:
 async def _fill(
     journal: Journal, questions: Sequence[Question], settings: EndpointSettings, listener: RolloutListener
 ) -> list[tuple[str, str]]:
-    """Store what is missing; returns the failures."""
     total, stored = settings.completions * len(questions), frozenset(journal.stored)
     places = ((question, number) for number in range(settings.completions) for question in questions)
     missing = ((question, number) for question, number in places if (question.id, number) not in stored)
@@ -90,11 +90,7 @@ async def _fill(
             if line is not None:
                 journal.add(line)
                 if repeats is not None and repeats.is_suspect(question.id, line["completion"]):
-                    listener.note(
-                        "Completions of the same question are word for word the same: does the server draw them? Some "
-                        "take the likeliest token whatever the temperature (transformers serve: set do_sample in the "
-                        "model's generation_config.json)."
-                    )
+                    listener.note(REPEATS_NOTE)
                 listener.progress(len(journal.stored), total)
 
     have = Counter(question_id for question_id, _ in stored)
@@ -159,12 +155,10 @@ def _check_settings(path: Path, settings_file: Path, drawn_with: Mapping[str, An
     if not settings_file.is_file():
         reason = f"exists already, without the settings it was drawn with ({settings_file.name})"
         raise InputError(f"--out: {path}: {reason}; give another file")
-    before = read_object(settings_file)
-    changes = "; ".join(words for _, words in changed_settings(before, drawn_with))
+    changes = "; ".join(words for _, words in changed_settings(read_object(settings_file), drawn_with))
     if changes:
-        raise InputError(
-            f"--out: {path}: its completions were drawn with other settings: {changes}. Put it back, {_OTHERWISE}."
-        )
+        reason = f"its completions were drawn with other settings: {changes}"
+        raise InputError(f"--out: {path}: {reason}. Put it back, {_OTHERWISE}.")
 
 
 def _read(path: Path, questions: Mapping[str, Question], completions: int) -> tuple[set[Place], int]:
@@ -178,17 +172,17 @@ def _read(path: Path, questions: Mapping[str, Question], completions: int) -> tu
             end += len(raw)
             fields = parse_object(raw, path, number)
             question_id, sample = fields.get("question_id"), fields.get("sample")
+            reason = None
             if not isinstance(question_id, str) or type(sample) is not int or sample < 0:
                 raise DataError(path, f"is not what scrl rollouts wrote; remove the line, {_OTHERWISE}", number)
             question = questions.get(question_id)
             if question is None or (question.text, question.gold) != (fields.get("question"), fields.get("gold")):
-                reason = f"answers {question_id!r}, {fields.get('question')!r}, which is not in the questions like that"
-                raise DataError(path, f"{reason}; put it back, {_OTHERWISE}", number)
-            if sample >= completions:
-                reason = f"has completion {sample + 1} of {question_id!r}, and --completions is {completions}"
-                raise DataError(path, f"{reason}; ask for as many, {_OTHERWISE}", number)
-            if (question_id, sample) in stored:
-                reason = f"has completion {sample + 1} of {question_id!r} twice"
-                raise DataError(path, f"{reason}; remove the line, {_OTHERWISE}", number)
+                reason = f"answers {question_id!r}, {fields.get('question')!r}, which is no such question; put it back"
+            elif sample >= completions:
+                reason = f"has completion {sample + 1} of {question_id!r}; ask for as many (--completions)"
+            elif (question_id, sample) in stored:
+                reason = f"has completion {sample + 1} of {question_id!r} twice; remove the line"
+            if reason is not None:
+                raise DataError(path, f"{reason}, {_OTHERWISE}", number)
             stored.add((question_id, sample))
     return stored, end

@@ -61,6 +61,8 @@ def plan_on_gpus(config: RunConfig, memory: float) -> GpuPlan:
     if config.compute.device not in ("auto", "cuda"):
         raise ConfigError(f"compute.device: this is a plan for GPUs, not for {config.compute.device}. Set auto.")
     rule, num_questions = config.rule(), count_questions(config)
+    if num_questions is not None:
+        config = config.with_steps(num_questions)
     if "elsewhere" in rule.needs and num_questions is not None:
         require_others([str(number) for number in range(num_questions)], rule.method.name)
     shape, work = shape_of(config.model), work_of(config, num_questions)

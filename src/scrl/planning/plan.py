@@ -34,11 +34,8 @@ TINY_MODEL = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The size of a run, in numbers and in lines for people."""
+    """The size of a run, in lines for people."""
 
-    updates: int
-    epochs: float
-    num_weights: int
     memory_bytes: dict[str, int]
     machine: str
     """The device and the type of working weights for which memory is counted: `CPU, float32`."""
@@ -123,7 +120,7 @@ def _plan(
         *warnings(config, len(questions), epochs, shape.num_weights),
     )
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
-    return Plan(updates, epochs, shape.num_weights, memory, f"{name}, {str(dtype).removeprefix('torch.')}", lines)
+    return Plan(memory, f"{name}, {str(dtype).removeprefix('torch.')}", lines)
 
 
 def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, int]:
@@ -153,10 +150,8 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
         yield f"WARNING: optimizer.learning_rate is {rate:g}; {usual:g} is usual; so far off, runs fail or do nothing"
     limit = getattr(rule.settings, "max_negative_share", 0.0)
     if rule.method.has_negatives and limit and config.completions * limit <= 1:
-        yield (
-            f"with {config.completions} completions no answer can be rarer than {limit:.1%}: nothing can be ruled out. "
-            f"Sample more than {1 / limit:.0f}."
-        )
+        why = f"no answer can be rarer than {limit:.1%}, to be ruled out; sample more than {1 / limit:.0f}"
+        yield f"with {config.completions} completions {why}"
     elif rule.method.has_negatives and limit and config.completions * limit <= 2:
         yield f"with {config.completions} completions only answers seen once can be ruled out"
     if config.evaluation.held_out and reader_of(config.questions) != (other := reader_of(config.evaluation.held_out)):
@@ -164,10 +159,7 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
     if not config.sampling.temperature:
         yield ALL_EQUAL
     elif config.sampling.is_restricted:
-        yield (
-            "sampling.top_p or top_k restrict what is drawn: the ratio in the loss is then biased, because it is that "
-            "of the unrestricted policy"
-        )
+        yield "sampling.top_p or top_k bias the ratio in the loss, which is that of the unrestricted policy"
     if config.probe and config.engine != "local":
         yield f"engine {config.engine} trains without a probe: look at some completions first, with scrl evaluate"
     if config.steps < 5:

@@ -106,10 +106,8 @@ def shape_of(model: str) -> ModelShape:
         return shape_of(base_of(folder))
     if folder.is_dir():
         return read_shape(folder / "config.json")
-    raise ConfigError(
-        f"model: there is no folder {model}, and no shape of that name is known.{did_you_mean(model, SHAPES)} "
-        "Or give a folder that holds the model's config.json."
-    )
+    near = did_you_mean(model, SHAPES)
+    raise ConfigError(f"model: no shape of {model} is known.{near} Or give a folder that holds its config.json.")
 
 
 def read_shape(path: Path) -> ModelShape:

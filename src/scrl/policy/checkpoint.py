@@ -122,7 +122,4 @@ def load_weights(language_model: LanguageModel, folder: Path) -> None:
         tied = (getattr(model, "_tied_weights_keys", None) or ()) if model.config.tie_word_embeddings else ()
         missing = [key for key in info.missing_keys if key not in tied]
     if missing or info.unexpected_keys:
-        kind = "adapter does" if language_model.has_adapter else "weights do"
-        raise InputError(
-            f"{folder}: its {kind} not fit the model: missing {missing}, unexpected {info.unexpected_keys}"
-        )
+        raise InputError(f"{folder}: does not fit the model: missing {missing}, unexpected {info.unexpected_keys}")

@@ -56,7 +56,7 @@ def fuse_layers(model: Any) -> str | None:
 def _hidden_states(inner: Any) -> Tensor:
     """The last hidden states of a few tokens."""
     tokens_1L = torch.arange(PROBE_TOKENS, device=next(inner.parameters()).device)[None]
-    with in_eval_mode(inner):
+    with in_eval_mode(inner.modules()):
         hidden_1LE: Tensor = inner.base_model(input_ids=tokens_1L, use_cache=False).last_hidden_state
     return hidden_1LE.float()
 

@@ -35,10 +35,8 @@ MAX_KL = 10.0
 def require_finite(loss: float, grad_norm: float | None) -> None:
     """Refuse to continue with weights that have become useless."""
     if not (math.isfinite(loss) and math.isfinite(grad_norm or 0.0)):
-        raise TrainingError(
-            f"the loss is {loss} and the gradient's norm {grad_norm}: training cannot continue. Lower "
-            "optimizer.learning_rate, or compute in float32 (compute.dtype)."
-        )
+        found = f"the loss is {loss} and the gradient's norm {grad_norm}"
+        raise TrainingError(f"{found}. Lower optimizer.learning_rate, or compute in float32 (compute.dtype).")
 
 
 class Clip(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -28,9 +28,9 @@ from scrl.policy.settings import ComputeSettings, LoraSettings
 MAX_LAYERS = 2000
 HUB_SECONDS = 5.0
 """Seconds that the hub may take to answer."""
-TOKENIZER_SECONDS, TOKENIZER_MEMORY = 10.0, 2**31
-"""What loading a tokenizer may take; that of a vocabulary of 256,000 takes 2 s."""
-TOKENIZER_FILES = ["*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken"]
+LOAD_SECONDS, LOAD_MEMORY = 10.0, 2**31
+"""What loading a config or a tokenizer may take; a tokenizer of 256,000 tokens takes 2 s."""
+SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken"]
 LONGEST_TOKEN = 1000
 NOT_OF_THE_MODEL = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache"}
 """Keys of a config that say where and how a copy was saved."""
@@ -50,15 +50,17 @@ class LanguageModel:
 
 
 @contextlib.contextmanager
-def in_eval_mode(model: Any) -> Iterator[None]:
-    """Without gradients, and with the model in eval mode for as long."""
-    was_training = model.training
-    model.eval()
+def in_eval_mode(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Without gradients, and without dropout in these modules, which is all that `eval` does, but takes longer for."""
+    training = [module for module in modules if module.training]
+    for module in training:
+        module.training = False
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(was_training)
+        for module in training:
+            module.training = True
 
 
 def plain_model(model: Any) -> Any:
@@ -107,6 +109,7 @@ def load_model(
     needed = 0  # where weights are quantized: their size is not known
     if getattr(shape, "quantization_config", None) is None:
         needed = empty_model(shape, trust_remote_code).num_parameters() * dtype.itemsize
+    _check_files(Path(model_folder(name)), needed // dtype.itemsize)
     for place in {torch.device("cpu"), device}:  # weights are read into memory first, then moved
         free = free_bytes(place)
         if free is not None and needed > free:
@@ -124,6 +127,16 @@ def load_model(
     return LanguageModel(name, model, tokenizer, device, lora is not None, published_dtype(shape))
 
 
+def _check_files(folder: Path, weights: int) -> None:
+    """Refuse a folder whose files cannot hold the weights of its config, before memory is taken for them."""
+    held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if 0 < held < weights:  # a byte each is the least; there are none on the hub, or in a folder of pickles
+        raise InputError(
+            f"model: {folder}: its config.json is of {weights:,} weights, and its files have {held:,} bytes; is the "
+            "download complete, and the config its own?"
+        )
+
+
 def recompute_activations(model: Any) -> None:
     """Gradient checkpointing: each layer's activations are computed again in the backward pass, not kept."""
     try:
@@ -138,9 +151,12 @@ def model_shape(folder: str, trust_remote_code: bool = False) -> Any:
     from transformers import AutoConfig
 
     with loading(folder):
+        if not trust_remote_code:  # a number of labels or layers is a list of them
+            _rehearse(AutoConfig, folder)
         shape = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
-        if (layers := getattr(shape, "num_hidden_layers", 0) or 0) > MAX_LAYERS:
-            raise ValueError(f"its config.json asks for {layers:,} layers; at most {MAX_LAYERS:,} are possible")
+        layers = getattr(shape, "num_hidden_layers", None)
+        if layers is not None and not 1 <= layers <= MAX_LAYERS:
+            raise ValueError(f"its config.json asks for {layers:,} layers; 1 to {MAX_LAYERS:,} are possible")
         return shape
 
 
@@ -185,16 +201,21 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
     has_own = adapter is not None and (adapter / "tokenizer_config.json").is_file()
     folder = str(adapter) if has_own else model_folder(name)
     with loading(folder):
-        if not trust_remote_code:  # first where it can be stopped: what a tokenizer does to texts it does to its tokens
-            place = folder
-            if not Path(folder).is_dir():
-                from huggingface_hub import snapshot_download
-
-                place = snapshot_download(folder, allow_patterns=TOKENIZER_FILES)
-            forked(lambda: bool(AutoTokenizer.from_pretrained(place)), TOKENIZER_SECONDS, TOKENIZER_MEMORY)
+        if not trust_remote_code:  # what a tokenizer does to texts it does to its tokens as it is loaded
+            _rehearse(AutoTokenizer, folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
         _check_decoding(tokenizer)
         return tokenizer
+
+
+def _rehearse(kind: Any, folder: str) -> None:
+    """Load a config or a tokenizer where it can be stopped, before it is loaded here."""
+    place = folder
+    if not Path(folder).is_dir():
+        from huggingface_hub import snapshot_download
+
+        place = snapshot_download(folder, allow_patterns=SMALL_FILES)
+    forked(lambda: bool(kind.from_pretrained(place)), LOAD_SECONDS, LOAD_MEMORY)
 
 
 def _check_decoding(tokenizer: Any) -> None:
@@ -260,9 +281,7 @@ def _merge(base: Any, adapter: Path) -> Any:
     try:
         from peft import PeftModel
     except ImportError as error:
-        raise ConfigError(
-            f"model: {adapter} is an adapter, which needs the package peft. Install it with: pip install 'scrl[train]'"
-        ) from error
+        raise ConfigError(f"model: {adapter} is an adapter and needs peft: pip install 'scrl[train]'") from error
     with loading(str(adapter)), quiet_progress(), warnings.catch_warnings():
         warnings.filterwarnings("error", "Found missing adapter keys")  # some W would be left without its ΔW
         try:
@@ -352,10 +371,7 @@ def make_savable(generation: Any) -> None:
 def check_savable(name: str, model: Any) -> None:
     """Refuse, before anything is trained, a model that transformers would refuse to save."""
     if model.can_generate() and (reason := _why_not_savable(model.generation_config)):
-        raise InputError(
-            f"model: {name}: its generation_config.json can be read, but not be saved with a "
-            f"checkpoint: {reason}. Correct that file."
-        )
+        raise InputError(f"model: {name}: its generation_config.json cannot be saved: {reason}. Correct that file.")
 
 
 def _why_not_savable(generation: Any) -> str | None:
@@ -390,7 +406,7 @@ def add_adapter(model: Any, lora: LoraSettings) -> Any:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
-        raise ConfigError("lora: needs the package peft. Install it with: pip install 'scrl[train]'") from error
+        raise ConfigError("lora: needs peft: pip install 'scrl[train]'") from error
     config = LoraConfig(r=lora.rank, lora_alpha=2 * lora.rank, target_modules="all-linear", task_type="CAUSAL_LM")
     return get_peft_model(model, config, autocast_adapter_dtype=False)  # the masters are the optimizer's
 

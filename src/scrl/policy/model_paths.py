@@ -29,6 +29,10 @@ def model_folder(name: str) -> str:
     if name in PACKAGED:
         return str(files("scrl.data") / PACKAGED[name])
     path = Path(name).expanduser()
+    if path.is_dir():
+        for each in (*path.iterdir(), *path.glob("additional_chat_templates/*")):  # transformers opens what it finds
+            if not (each.is_file() or each.is_dir()):
+                raise InputError(f"model: {each} is neither a file nor a folder; is the download complete?")
     if adapter_folder(name) is not None:
         return _base_folder(path)
     if path.is_dir():
@@ -44,9 +48,7 @@ def model_folder(name: str) -> str:
         raise InputError(f"model: {name} is a file; give the folder that holds config.json and the weights")
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         hint = "" if "/" in name else did_you_mean(name, PACKAGED)
-        raise InputError(
-            f"model: there is no folder {name}. Give a folder, a hub id (owner/name), or {EMBEDDED!r}.{hint}"
-        )
+        raise InputError(f"model: there is no folder {name}. Give one, a hub id (owner/name), or {EMBEDDED!r}.{hint}")
     return name
 
 
@@ -110,7 +112,5 @@ def _base_folder(adapter: Path) -> str:
     try:
         return model_folder(base)
     except InputError as error:
-        raise InputError(
-            f"model: {adapter} is an adapter of {base}, which cannot be used: {str(error).removeprefix('model: ')} "
-            f"If it has moved, write its path into base_model_name_or_path of {ADAPTER}."
-        ) from error
+        reason = f"is an adapter of {base}, which cannot be used: {str(error).removeprefix('model: ')}"
+        raise InputError(f"model: {adapter} {reason} base_model_name_or_path of {ADAPTER} says where.") from error

@@ -26,7 +26,6 @@ that nothing in float32 is ever as large as the model.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -72,10 +71,11 @@ def open_optimizer(
     return LowMemoryAdamW(weights, settings, updates, is_split=not is_whole)
 
 
-class Optimizer(ABC):
-    """Gradients in, working weights out; counts updates and knows the learning rate of the next one.
+class _Scheduled:
+    """Counts updates and knows the learning rate of the next one.
 
-    An update is `expect`, backward passes with `collect` after each, then `step`; `clear` gives it up.
+    An update is `expect`, backward passes with `collect` after each (or `expect_nothing`), then `step`; `clear` gives
+    it up. `state` is everything a resumed run needs besides the working weights.
     """
 
     def __init__(self, settings: OptimizerSettings, updates: int) -> None:
@@ -89,49 +89,14 @@ class Optimizer(ABC):
         """The learning rate of the next update."""
         return self._settings.learning_rate * learning_rate_factor(self.update, self._updates, self._settings)
 
-    @abstractmethod
     def expect(self, micro_batches: int) -> None:
         """Called before the first backward pass with the number of passes that the gradient is the sum of."""
 
-    @abstractmethod
-    def expect_nothing(self) -> None:
-        """Called if there is no backward pass: the gradient is 0, but momentum and decay continue."""
-
-    @abstractmethod
     def collect(self) -> None:
         """Called after every backward pass."""
 
-    @abstractmethod
-    def clear(self) -> None:
-        """Drop all gradients."""
 
-    @abstractmethod
-    def step(self) -> Tensor:
-        """One update; the norm of the gradient before it was scaled down, without waiting for a GPU to compute it.
-
-        If the norm turns out not to be finite, the update was counted but changed nothing.
-        """
-
-    @property
-    def bytes_to_come(self) -> int:
-        """Bytes of its state that the first step will allocate."""
-        return 0
-
-    @property
-    @abstractmethod
-    def state_bytes(self) -> int:
-        """Bytes of `state` after the first step."""
-
-    @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """Everything a resumed run needs besides the working weights."""
-
-    @abstractmethod
-    def restore(self, state: dict[str, Any]) -> None:
-        """Resume from `state`; the working weights are as they were then."""
-
-
-class MasterAdamW(Optimizer):
+class MasterAdamW(_Scheduled):
     """Collects gradients in float32, steps the masters, and rounds them into the working weights."""
 
     def __init__(self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int) -> None:
@@ -153,16 +118,16 @@ class MasterAdamW(Optimizer):
 
     @property
     def bytes_to_come(self) -> int:
+        """Bytes of its state that the first step will allocate."""
         return 0 if self._adam.state else 2 * sum(master.nbytes for master in self._masters)
 
     @property
     def state_bytes(self) -> int:
+        """Bytes of `state` after the first step."""
         return sum(2 * master.nbytes for master in self._masters) + sum(master.nbytes for _, master in self._copies)
 
-    def expect(self, micro_batches: int) -> None:
-        """One pass or many: all are added up."""
-
     def expect_nothing(self) -> None:
+        """Called if there is no backward pass: the gradient is 0, but momentum and decay continue."""
         for master in self._masters:
             master.grad = torch.zeros_like(master)
 
@@ -178,6 +143,10 @@ class MasterAdamW(Optimizer):
             weight.grad = None
 
     def step(self) -> Tensor:
+        """One update; the norm of the gradient before it was scaled down, without waiting for a GPU to compute it.
+
+        If the norm turns out not to be finite, the update was counted but changed nothing.
+        """
         norm: Tensor = torch.nn.utils.clip_grad_norm_(self._masters, self._settings.max_grad_norm)
         for group in self._adam.param_groups:
             group["lr"] = self.learning_rate
@@ -213,8 +182,10 @@ class MasterAdamW(Optimizer):
         self._round()
 
 
-class LowMemoryAdamW(Optimizer):
+class LowMemoryAdamW(_Scheduled):
     """Adds up gradients as they come, and steps the weights one after the other."""
+
+    bytes_to_come = 0
 
     def __init__(
         self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int, *, is_split: bool
@@ -242,9 +213,6 @@ class LowMemoryAdamW(Optimizer):
         if self._is_sum and grad is not None:
             weight.grad = grad.float() if weight.grad is None else weight.grad.add_(grad)
             weight.working.grad = None
-
-    def collect(self) -> None:
-        """Nothing is left to do: hooks add up gradients as they come."""
 
     def clear(self) -> None:
         for weight in self._weights:
@@ -311,6 +279,9 @@ class LowMemoryAdamW(Optimizer):
             for weight, value in zip(self._weights, state[name], strict=True):
                 if value is not None:
                     getattr(weight, name).copy_(value)
+
+
+Optimizer = MasterAdamW | LowMemoryAdamW
 
 
 class _Weight:

@@ -220,11 +220,11 @@ def why_not_packed(body: Any) -> str | None:
     tokens_1L = torch.arange(sum(packing.query_lengths), device=device)[None]
     shared, *own = torch.split(tokens_1L, [prompt, *completions, row], 1)
     rows = [*(torch.cat((shared, tokens), dim=1) for tokens in own[:-1]), own[-1]]
-    with in_eval_mode(body):
+    with in_eval_mode(body.modules()):
         alone = [body(input_ids=row_1T, use_cache=False).last_hidden_state for row_1T in rows]
     alone[1] = alone[1][:, prompt:]  # the first row has the prompt already
     try:
-        with in_eval_mode(body), packed_attention(body.config):
+        with in_eval_mode(body.modules()), packed_attention(body.config):
             packed_1LE = body(input_ids=tokens_1L, use_cache=False, **packing.arguments()).last_hidden_state
     except torch.OutOfMemoryError:
         raise

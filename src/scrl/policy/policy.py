@@ -356,10 +356,8 @@ class Policy:
                 parts = [part for rows in updates for part in self._micro_batches(rows)]
                 change = self.make_room() or self._take_less(parts, keeps_activations)
                 if change is None:
-                    raise TrainingError(
-                        "memory ran out with one completion at a time. Shorten sampling.max_tokens, or train an "
-                        "adapter (lora)."
-                    ) from error
+                    words = "memory ran out with one completion at a time: shorten sampling.max_tokens, or set lora"
+                    raise TrainingError(words) from error
             self._notes.append(f"memory ran out: {change}")
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()

@@ -34,7 +34,7 @@ def body_and_head(model: Any) -> BodyAndHead | None:
     if not isinstance(head, nn.Linear) or body is None or getattr(config, "final_logit_softcapping", None):
         return None  # a cap does not show on small logits; everything else shows below
     tokens_13 = torch.arange(3, device=head.weight.device)[None]
-    with in_eval_mode(model):
+    with in_eval_mode(model.modules()):
         expected = model(input_ids=tokens_13, use_cache=False).logits
         found = head(body(input_ids=tokens_13, use_cache=False).last_hidden_state)
     is_same = found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-3, atol=1e-4)
@@ -75,7 +75,7 @@ def completion_logprobs(model: Any, pairs_R: Sequence[tuple[Tokens, Tokens]]) ->
     logprobs: dict[int, Floats] = {}
     left = sorted(range(len(pairs_R)), key=lambda row: -sum(map(len, pairs_R[row])))
     try:
-        with in_eval_mode(model), attention_without_cudnn():
+        with in_eval_mode(model.modules()), attention_without_cudnn():
             while left:
                 size = max(1, SCORED_TOKENS // sum(map(len, pairs_R[left[0]])))
                 rows, left = left[:size], left[size:]

@@ -90,8 +90,6 @@ class ComputeSettings(Settings):
     def _known_or_own(cls, value: str) -> str:
         module, colon, name = value.partition(":")
         if value != "local" and not (module and colon and name):
-            raise ConfigError(
-                f"compute.sampler: {value!r} is not local; one of your own is written module:NAME. vLLM samples with "
-                "engine: trl or verl."
-            )
+            hint = "vLLM samples with engine: trl or verl"
+            raise ConfigError(f"compute.sampler: {value!r} is neither local nor one of your own, module:NAME; {hint}")
         return value

@@ -1,4 +1,4 @@
-"""Every run behind the paper's numbers: experiments by name, and the settings of each.
+"""Every run behind the paper's numbers: experiments by name, and the settings of each, at two scales.
 
     config = config_of(find("qwen2.5-3b/aime25/32-16/scrl"))
 
@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
+from typing import Any, Literal
 
 from scrl.config import RunConfig, build_config
 from scrl.credit.methods import METHODS
 from scrl.data.benchmarks import find_benchmark
+from scrl.data.prompts import PromptSettings
 from scrl.errors import ConfigError, did_you_mean
+from scrl.policy.model_paths import EMBEDDED
 from scrl.recipes import paper
-from scrl.recipes.paper import MODELS, TABLES, Cell, PaperTable
+from scrl.recipes.demo import SEED, TOY_STEPS, demo_config
+from scrl.recipes.paper import LENGTHS, MODELS, PRINTED, TABLES, Cell, PaperTable, Place
 from scrl.settings import merged, tree_of
 
 
@@ -37,7 +40,6 @@ class Experiment:
     temperature: float
     """The sampling of training; accuracies are measured with `paper.EVALUATION`."""
     credit: tuple[tuple[str, float], ...] = ()
-    """Settings of the method that differ from its defaults."""
     not_in_paper: tuple[str, ...] = ()
     """What the paper does not state about this run, beyond UNSTATED_EVERYWHERE."""
 
@@ -60,7 +62,6 @@ def most_completions(method: str | None, completions: int) -> int:
 
 
 def _experiment(name: str) -> Experiment:
-    """The experiment that a name spells out."""
     model, where, *rest = name.split("/")
     budget, method, more = ("32-16", None, rest) if where == "start" else (rest[0], rest[1], rest[2:])
     varied = more[0] if more else ""
@@ -157,7 +158,6 @@ def trained_benchmark(experiment: Experiment) -> str:
 
 
 def config_of(experiment: Experiment, *, seed: int = 0) -> RunConfig:
-    """All settings of a run, at the paper's scale."""
     benchmark = find_benchmark(trained_benchmark(experiment))
     settings = appendix(experiment.model) | {
         "model": experiment.model,
@@ -193,3 +193,127 @@ def evaluation_of(is_followed: bool) -> dict[str, Any]:
         return {"completions": 0}
     sampling = {name: paper.EVALUATION[name] for name in ("temperature", "top_p")}
     return {"every": 20, "completions": paper.EVALUATION["samples"], **sampling}
+
+
+# Scales: `demo` runs every experiment on a laptop, through the same code. Method, thresholds, completions and those
+# trained on stay; model, questions, lengths and steps become the demo's. What becomes the same is run once.
+
+Scale = Literal["paper", "demo"]
+LEVELS = {
+    "aime24": "hard", "aime25": "hard", "amc": "medium", "gpqa": "medium", "math500": "easy", "minerva": "easy"
+}  # fmt: skip
+"""The level of generated arithmetic that represents a benchmark."""
+SHORT = {LENGTHS["10,240"]: 48}
+"""If an experiment varies the length, the shorter one becomes this; all else is as long as in the demo."""
+_DEMO = demo_config("scrl", seed=SEED, steps=TOY_STEPS, model=EMBEDDED)
+
+
+def at_scale(experiment: Experiment, scale: Scale) -> Experiment:
+    if scale == "paper":
+        return experiment
+    max_tokens = length_at(experiment.max_tokens, scale)
+    varied = ",".join(f"{name}={value:g}" for name, value in experiment.credit)
+    length = "" if max_tokens == _DEMO.sampling.max_tokens else str(max_tokens)
+    what = "start"
+    if experiment.trained_on is not None:
+        budget = f"{experiment.completions}-{experiment.trained}"
+        what = f"{LEVELS[experiment.trained_on]}/{budget}/{experiment.method}"
+    return replace(
+        experiment,
+        name="/".join(filter(None, ("embedded", what, varied, length))),
+        model=_DEMO.model,
+        trained_on=experiment.trained_on and benchmark_at(experiment.trained_on, scale),
+        max_tokens=max_tokens,
+        temperature=_DEMO.sampling.temperature,
+        not_in_paper=(),
+    )
+
+
+def benchmark_at(benchmark: str, scale: Scale) -> str:
+    """The questions that represent a benchmark: those a run is trained on, as in the paper."""
+    return benchmark if scale == "paper" else f"arithmetic:{LEVELS[benchmark]}:train:64"
+
+
+def length_at(max_tokens: int, scale: Scale) -> int:
+    """The most tokens of a completion, in place of the paper's."""
+    return max_tokens if scale == "paper" else SHORT.get(max_tokens, _DEMO.sampling.max_tokens)
+
+
+def config_at(experiment: Experiment, scale: Scale, *, seed: int | None = None, steps: int | None = None) -> RunConfig:
+    """The settings of a run at a scale; seed and steps are the scale's where none are given."""
+    seed = default_seed(scale) if seed is None else seed
+    if scale == "paper":
+        config = config_of(experiment, seed=seed)
+        return config if steps is None else build_config(config.model_dump(mode="json") | {"steps": steps})
+    trained_benchmark(experiment)  # refuses a start model
+    scaled = at_scale(experiment, scale)
+    followed = {at_scale(EXPERIMENTS[name], scale).name for name in FOLLOWED}
+    changes = {
+        "questions": scaled.trained_on,
+        "credit": dict(scaled.credit),
+        "completions": scaled.completions,
+        "trained": scaled.trained,
+        "sampling": {"max_tokens": scaled.max_tokens},
+        "evaluation": {"held_out": None} | evaluation_of(scaled.name in followed),
+    }
+    steps = TOY_STEPS if steps is None else steps
+    return demo_config(str(scaled.method), seed=seed, steps=steps, model=EMBEDDED, more=changes)
+
+
+def prompt_at(experiment: Experiment, scale: Scale) -> PromptSettings:
+    return PromptSettings.model_validate(prompt_of(experiment)) if scale == "paper" else _DEMO.prompt
+
+
+def default_seed(scale: Scale) -> int:
+    return 0 if scale == "paper" else SEED
+
+
+def mapping(scale: Scale) -> Iterator[str]:
+    """What represents what, line by line."""
+    if scale == "paper":
+        yield "models, questions and lengths are the paper's own"
+        return
+    yield f"every model → the {_DEMO.model} model"
+    for level in dict.fromkeys(LEVELS.values()):
+        names = [name for name, own in LEVELS.items() if own == level]
+        printed = ", ".join(PRINTED[name] for name in names)
+        yield f"{printed} → {benchmark_at(names[0], scale)}, trained and measured on"
+    lengths = (f"{printed} tokens → {length_at(length, scale)}" for printed, length in LENGTHS.items())
+    yield f"at most {', '.join(lengths)}, all others → {_DEMO.sampling.max_tokens}"
+    rate, floor = _DEMO.optimizer.learning_rate, _DEMO.credit["std_floor"]
+    yield f"temperature {_DEMO.sampling.temperature:g}, learning rate {rate:g}, std_floor {floor:g}"
+    scaled = {at_scale(experiment, scale).name for experiment in EXPERIMENTS.values()}
+    yield f"method, thresholds, N and M stay; {len(EXPERIMENTS)} experiments become {len(scaled)}"
+
+
+def table_at(table: PaperTable, scale: Scale) -> PaperTable:
+    """The table of what represents its models, benchmarks and experiments; cells that become the same are one."""
+    if scale == "paper":
+        return table
+    renamed = {cell.place: _renamed(cell, scale) for cell in table.cells}
+    cells: dict[Place, Cell] = {}
+    for cell in table.cells:
+        of = dict.fromkeys(renamed[place].place for place in cell.derived.of) if cell.derived else ()
+        derived = replace(cell.derived, of=tuple(of)) if cell.derived else None
+        cells.setdefault(renamed[cell.place].place, replace(renamed[cell.place], derived=derived))
+    return replace(table, cells=tuple(cells.values()))
+
+
+def _renamed(cell: Cell, scale: Scale) -> Cell:
+    section, row, column = cell.section, cell.row, cell.column
+    for name, model in MODELS.items():
+        bare = model.rpartition("/")[2]
+        section, row = (text.replace(bare, "embedded").replace(f"{name}/", "embedded/") for text in (section, row))
+    for name, printed in PRINTED.items():
+        section = section.replace(printed, LEVELS[name])
+    if level := LEVELS.get(cell.measured_on):
+        row = row.replace(f"/{cell.measured_on}/", f"/{level}/")  # an experiment's name
+        headings = ("MATH / AMC", PRINTED[cell.measured_on], cell.measured_on)
+        heading = next((heading for heading in headings if heading in column), "")
+        column = column.replace(heading, level) if heading else column
+    if column in LENGTHS:
+        column = f"{length_at(LENGTHS[column], scale)} tokens"
+    experiment = cell.experiment and at_scale(find(cell.experiment), scale).name
+    measured_on = cell.measured_on and benchmark_at(cell.measured_on, scale)
+    cell = replace(cell, section=section, row=row, column=column)
+    return replace(cell, paper=None, experiment=experiment, measured_on=measured_on)

@@ -53,7 +53,6 @@ def demo_config(method: str, *, seed: int, steps: int, model: str = HASTY, more:
 # The outcome
 
 TITLES = {"ttrl": "TTRL", "scrl": "SCRL"}
-"""Methods whose names are written in capitals."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 EPOCH = 8
 """Steps until every question has been visited."""
@@ -61,8 +60,6 @@ EPOCH = 8
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run, read back from its folder."""
-
     name: str
     evaluations: tuple[dict[str, Any], ...]
     metrics: tuple[dict[str, Any], ...]

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from scrl.errors import ConfigError, did_you_mean
-from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, find, with_method
+from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, Scale, at_scale, benchmark_at, find, with_method
 from scrl.recipes.paper import TABLES, Cell, PaperTable, Place
-from scrl.recipes.scales import Scale, at_scale, benchmark_at
 
 Control = Literal["oracle", "random", "inverted"]
 VOTING = "voting"
@@ -23,13 +22,11 @@ class Job:
     experiment: Experiment
     name: str
     measured_on: tuple[str, ...] = ()
-    """Benchmarks, by their names at this scale."""
     rollouts_on: tuple[str, ...] = ()
     """Benchmarks whose entropies are measured, sampled as in training."""
     has_voting: bool = False
     """Whether its start model votes with as many tokens as it sampled."""
     has_curve: bool = False
-    """Whether its evaluations during training are needed."""
 
     @property
     def is_run(self) -> bool:

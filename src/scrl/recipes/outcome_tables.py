@@ -172,7 +172,6 @@ def caption_of(table: PaperTable, values: Mapping[Place, Value], choices: Choice
 
 
 def _drawn(table: PaperTable, choices: Choices, out: Path) -> str:
-    """How the evaluations of a table were made, each way once."""
     benchmarks = {"stream"} if table.measured_with == "curve" else {cell.measured_on for cell in table.cells}
     ways = {
         EvaluationProtocol.of(line).words
@@ -185,7 +184,6 @@ def _drawn(table: PaperTable, choices: Choices, out: Path) -> str:
 
 
 def write_figure(table: PaperTable, choices: Choices, out: Path, path: Path) -> None:
-    """The curves of a figure, from the first seed."""
     panels: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for cell in table.cells:
         run = out / f"seed-{choices.seeds[0]}" / "runs" / str(cell.experiment)

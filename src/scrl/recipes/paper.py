@@ -46,7 +46,6 @@ class Cell:
     paper: float | None
     """As printed; None where the paper draws it or only talks about it."""
     experiment: str | None
-    """What measures it; None where it is derived."""
     measured_on: str
     """A benchmark's name; empty where the number is a mean over several."""
     copied_from: str | None = None
@@ -62,8 +61,6 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class PaperTable:
-    """One table or figure of the paper."""
-
     name: str
     title: str
     label: str
@@ -91,7 +88,6 @@ class PaperTable:
 
     @property
     def experiments(self) -> tuple[str, ...]:
-        """Every experiment that a cell needs, once."""
         return tuple(dict.fromkeys(cell.experiment for cell in self.cells if cell.experiment is not None))
 
 

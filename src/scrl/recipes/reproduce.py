@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from scrl.config import RunConfig, with_settings
 from scrl.data.prompts import filter_overlong
@@ -26,27 +26,21 @@ from scrl.engines.choice import check_engine, engine_of
 from scrl.engines.requirements import check_machine
 from scrl.engines.trl.settings import step_size
 from scrl.errors import ConfigError, DataError
-from scrl.evaluation.benchmark_run import BenchmarkListener, measure
+from scrl.evaluation.benchmark_run import measure
 from scrl.evaluation.gold import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
 from scrl.files.folders import num_processes
 from scrl.files.jsonl import read_json_lines
 from scrl.files.run_state import standing_of
+from scrl.listener import Listener
 from scrl.policy.model import load_tokenizer
-from scrl.recipes.catalogue import EXPERIMENTS, Experiment, episodes_of
+from scrl.recipes.catalogue import EXPERIMENTS, Experiment, Scale, at_scale, config_at, episodes_of, prompt_at
 from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
-from scrl.recipes.scales import Scale, at_scale, config_at, prompt_at
 from scrl.records import Question
 from scrl.settings import merged
-from scrl.training.listeners import RunListener
 from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
-
-
-class Listener(RunListener, BenchmarkListener, Protocol):
-    """Receives the events of training and of evaluations."""
-
 
 ShowProgress = Callable[[int, str], AbstractContextManager[Listener]]
 """(steps, name) → the listener of a run with this many steps."""
@@ -54,12 +48,9 @@ ShowProgress = Callable[[int, str], AbstractContextManager[Listener]]
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a user may choose about a reproduction."""
-
     scale: Scale = "paper"
     seeds: tuple[int, ...] = (0,)
     steps: int | None = None
-    """Steps in place of the recipe's."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Settings on top of every run's, e.g. {"compute": {"sampler_rows": 1024}}; evaluations take those they share."""
     data_dir: str | None = None
@@ -71,7 +62,6 @@ class Choices:
 
 AS_MEASURED = {name: EVALUATION[name] for name in ("temperature", "top_p")}
 LAST = ("checkpoints", "last")
-"""Where a run keeps its last checkpoint."""
 REFUSED = {
     "method": "the experiment decides it",
     "questions": "the experiment decides it; take some of them with limit",
@@ -88,10 +78,8 @@ def check(all_jobs: Sequence[Job], choices: Choices) -> None:
         raise ConfigError("scrl reproduce: is one process, which starts its runs itself; leave out torchrun")
     for job in all_jobs:
         if job.has_curve and choices.engine != "local":
-            raise ConfigError(
-                f"engine: {choices.engine} does not measure {job.name} on its way as the paper does; leave out the "
-                "figure, or the engine"
-            )
+            reason = f"{choices.engine} does not measure {job.name} on its way as the paper does"
+            raise ConfigError(f"engine: {reason}; leave out the figure, or the engine")
     models = sorted({at_scale(job.experiment, choices.scale).model for job in all_jobs})
     if "model" in choices.overrides and len(models) > 1:
         raise ConfigError(f"model: one cannot stand for {', '.join(models)}; reproduce their experiments one by one")
@@ -127,7 +115,6 @@ def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
 
 
 def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, show_progress: ShowProgress) -> None:
-    """Do everything that is not done yet, seed by seed."""
     check_questions(all_jobs, choices)
     for seed, job in product(choices.seeds, all_jobs):
         folder = out / f"seed-{seed}"
@@ -166,7 +153,6 @@ def _with_its_steps(config: RunConfig, job: Job, choices: Choices) -> RunConfig:
 
 
 def _questions(config: RunConfig) -> list[Question]:
-    """The questions that a run trains on: those without overlong prompts."""
     tokenizer = load_tokenizer(config.model, trust_remote_code=config.trust_remote_code)
     return filter_overlong(config.load_questions().questions, tokenizer, config.prompt)[0]
 
@@ -236,7 +222,7 @@ def _settings(
     return build_settings(merged(values, {name: overrides[name] for name in SHARED if name in overrides}))
 
 
-def _measure(settings: MeasurementSettings, folder: Path, listener: BenchmarkListener) -> None:
+def _measure(settings: MeasurementSettings, folder: Path, listener: Listener) -> None:
     """Measure what was not measured before; benchmarks of other tables stay."""
     if (folder / "evaluation.yaml").is_file():
         before = read_settings(folder)

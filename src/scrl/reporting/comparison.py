@@ -97,10 +97,8 @@ def _at_step(place: Place, benchmark: str, step: int) -> Evaluation | None:
     evaluations = [evaluation for evaluation in place.evaluations_on(benchmark) if evaluation["step"] == step]
     if len(evaluations) > 1:
         ways = " and ".join(EvaluationProtocol.of(evaluation).words for evaluation in evaluations)
-        raise InputError(
-            f"{place.name}: was measured on {benchmark} at step {step} in more than one way ({ways}); "
-            f"put each way into its own file and give that one"
-        )
+        reason = f"was measured on {benchmark} at step {step} in more than one way ({ways})"
+        raise InputError(f"{place.name}: {reason}; put each way into its own file and give that one")
     return evaluations[0] if evaluations else None
 
 
@@ -125,16 +123,13 @@ def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str)
     benchmark = pair[0]["benchmark"]
     first, second = (evaluation[metric + BY_QUESTION] for evaluation in pair)
     if first.keys() != second.keys():  # a difference over the common questions would measure something else
-        odd = min(first.keys() ^ second.keys())
-        raise InputError(
-            f"{benchmark}: {' and '.join(pairing.names)} were not measured on the same questions: "
-            f"{len(first.keys() - second.keys())} are only in the first, {len(second.keys() - first.keys())} only in "
-            f"the second (for instance {odd!r}); evaluate both on the same ones"
-        )
+        odd = sorted(first.keys() ^ second.keys())
+        reason = f"were not measured on the same questions: {len(odd)} are in only one of them, as {odd[0]!r}"
+        raise InputError(f"{benchmark}: {' and '.join(pairing.names)} {reason}; evaluate both on the same ones")
     if len({evaluation.get("questions_digest") for evaluation in pair}) > 1:
+        names = " and ".join(pairing.names)
         raise InputError(
-            f"{benchmark}: the questions of {' and '.join(pairing.names)} have the same ids, but other texts; "
-            "evaluate both on the same file"
+            f"{benchmark}: {names}: questions have the same ids, but other texts; evaluate both on one file"
         )
     before_Q, after_Q = ([values[name] for name in sorted(first)] for values in (first, second))
     before, after = (math.fsum(values_Q) / len(values_Q) for values_Q in (before_Q, after_Q))

@@ -64,8 +64,6 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """One picture, with what the page writes around it."""
-
     title: str
     legend: tuple[Curve, ...]
     """The lines that need a name; none where the title says it all."""
@@ -105,15 +103,11 @@ EVALUATION = Panel("pass@1", ("pass@1",), from_zero=False)
 
 
 class _Number(NamedTuple):
-    """What is followed over the steps, in every run."""
-
     key: str
     name: str
-    """Its name in the legend of a plot of one run."""
     title: str
     """The title of its own plot, if there are several runs."""
     protocol: EvaluationProtocol | None = None
-    """The protocol of evaluations; None for training steps."""
 
 
 def draw_plots(runs: Sequence[Source]) -> list[Plot]:

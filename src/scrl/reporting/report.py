@@ -38,7 +38,6 @@ HEADLINE = frozenset(
     "method preset model questions completions trained questions_per_step questions_per_update steps seed "
     "optimizer.learning_rate sampling.temperature sampling.max_tokens loss_variant lora.rank".split()
 )
-"""Settings that the page always shows; the others unfold."""
 ENTROPIES = {"entropy_mean": "entropy", "entropy_correct": "entropy if right", "entropy_incorrect": "entropy if wrong"}
 
 
@@ -124,7 +123,6 @@ class Story(NamedTuple):
     look: int
     run: Source
     protocol: EvaluationProtocol | None
-    """How it was measured; None if nothing was."""
     metric: str = ""
     ends: tuple[Evaluation, ...] = ()
     """The first and the last evaluation, or the only one."""
@@ -155,7 +153,6 @@ class RunAnswers(NamedTuple):
     name: str
     rows: list[AnswerRow]
     note: str | None
-    """What to know before any of them is used."""
     is_ruined: bool
     """Whether the guard stopped the run, and none of them is trusted."""
 
@@ -199,8 +196,6 @@ def _cells(lines: Sequence[Evaluation], name: str) -> Iterator[Cell]:
 
 
 class Setting(NamedTuple):
-    """One setting, with its value in each run."""
-
     name: str
     values: tuple[str, ...]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
 from scrl.evaluation.statistics import mean_over_seeds
 from scrl.reporting.comparison import RESAMPLING_SEED
@@ -19,33 +18,14 @@ MARKS = {
     "chosen": "the step that was asked for",
     "only": "the only evaluation",
 }
-"""Which evaluation of a place a row is about."""
 SHARES = ("agreement", "answered", "truncated")
+Row = dict[str, Cell]
+"""Column → cell: one evaluation of one place on one benchmark; for runs that differ only in the seed, their mean."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResultRow:
-    """One evaluation of one place on one benchmark; for runs that differ only in the seed, their mean."""
-
-    places: tuple[str, ...]
-    model: str
-    method: str | None
-    benchmark: str
-    marks: tuple[str, ...]
-    steps: tuple[int, ...]
-    """The step of each run; empty for an evaluation outside a run."""
-    scores: Mapping[str, Share]
-    shares: Mapping[str, Share]
-    questions: int
-    """The number of questions behind the scores; if every seed has its own, all of them together."""
-    samples: int | None
-    temperature: float | None
-    seeds: tuple[int, ...]
-
-
-def result_rows(places: Sequence[Place]) -> tuple[ResultRow, ...]:
+def result_rows(places: Sequence[Place]) -> list[Row]:
     """The rows of the table, place by place and benchmark by benchmark, each by step."""
-    return tuple(row for group in group_by_seed(places) for row in _group_rows(group))
+    return [row for group in group_by_seed(places) for row in _group_rows(group)]
 
 
 def group_by_seed(places: Iterable[Place]) -> list[tuple[Place, ...]]:
@@ -62,7 +42,7 @@ def group_by_seed(places: Iterable[Place]) -> list[tuple[Place, ...]]:
     return joined
 
 
-def _group_rows(group: Sequence[Place]) -> Iterator[ResultRow]:
+def _group_rows(group: Sequence[Place]) -> Iterator[Row]:
     """For each protocol, one row per mark, over the seeds that have it; marks on the same evaluations share one.
 
     `best` needs all seeds: those whose best step happened to be evaluated are not a fair selection.
@@ -98,27 +78,29 @@ def _by_mark(place: Place, series: Sequence[Evaluation]) -> dict[str, Evaluation
     return by_mark
 
 
-def _row(places: Sequence[Place], lines: Sequence[Evaluation], marks: Sequence[str]) -> ResultRow:
-    config, first, has_steps = places[0].config or {}, lines[0], places[0].has_steps
-    names = {name for line in lines for name in line.get("pass@1" + BY_QUESTION, ())}
-    pairs = zip(places, lines, strict=True)
-    seeds = [(line if place.config is None else place.config).get("seed") for place, line in pairs]
+def _row(places: Sequence[Place], lines: Sequence[Evaluation], marks: Sequence[str]) -> Row:
+    first, config, has_steps = lines[0], places[0].config, places[0].has_steps
+    steps = [line["step"] for line in lines] if has_steps else []
+    seeds = [
+        (line if place.config is None else place.config).get("seed") for place, line in zip(places, lines, strict=True)
+    ]
+    questions = {name for line in lines for name in line.get("pass@1" + BY_QUESTION, ())}  # each seed may have its own
     metrics = [name for name in metrics_of(lines) if all(name in line for line in lines)]
     shares = {name: [line[name] for line in lines if name in line] for name in SHARES}
-    return ResultRow(
-        places=tuple(place.name for place in places),
-        model=str(first.get("model", NOTHING)),
-        method=str(config["method"]) if "method" in config else None,
-        benchmark=first["benchmark"],
-        marks=tuple(marks) if has_steps else (),
-        steps=tuple(line["step"] for line in lines) if has_steps else (),
-        scores={name: score(name, lines) for name in metrics},
-        shares={name: Share(sum(values) / len(values)) for name, values in shares.items() if values},
-        questions=len(names) or first.get("questions", 0),
-        samples=first.get("samples"),
-        temperature=first.get("temperature"),
-        seeds=tuple(seed for seed in seeds if seed is not None),
-    )
+    return {
+        "place": ", ".join(place.name for place in places),
+        "model": str(first.get("model", NOTHING)),
+        "method": str(config["method"]) if config and "method" in config else None,
+        "benchmark": first["benchmark"],
+        "evaluation": ", ".join(marks) if has_steps else None,
+        "step": _listed(steps[:1] if len(set(steps)) == 1 else steps),
+        **{name: score(name, lines) for name in metrics},
+        **{name: Share(sum(values) / len(values)) for name, values in shares.items() if values},
+        "n": len(questions) or first.get("questions", 0),
+        "samples": first.get("samples"),
+        "temperature": first.get("temperature"),
+        "seeds": _listed([seed for seed in seeds if seed is not None]),
+    }
 
 
 def score(name: str, lines: Sequence[Evaluation]) -> Share:
@@ -131,28 +113,18 @@ def score(name: str, lines: Sequence[Evaluation]) -> Share:
     return Share(*mean_over_seeds([line[name + BY_QUESTION] for line in lines], seed=RESAMPLING_SEED))
 
 
-def result_table(rows: Sequence[ResultRow]) -> Table:
+def result_table(rows: Sequence[Row]) -> Table:
     """The rows with everything that a number needs beside it: n, samples, temperature, seeds."""
-    metrics = metrics_of(row.scores for row in rows)
-    marks = {mark for row in rows for mark in row.marks}
+    marks = {mark for row in rows for mark in str(row["evaluation"]).split(", ")}
     legend = "; ".join(f"{mark}: {words}" for mark, words in MARKS.items() if mark in marks)
-    has_seeds = any(len(row.steps) > 1 for row in rows)
+    has_seeds = any(isinstance(cell, Share) and cell.least is not None for row in rows for cell in row.values())
     caption = "In %, with the 95 % interval over questions in brackets."
     caption += " Of several seeds: their mean, its interval, and the lowest to the highest seed." if has_seeds else ""
     caption += f" Evaluations: {legend}." if legend else ""
-    caption += f" {STREAM}" if any(row.benchmark == "stream" for row in rows) else ""
-    header = ("place", "model", "method", "benchmark", "evaluation", "step")
-    lines = [
-        (
-            *(", ".join(row.places), row.model, row.method, row.benchmark, ", ".join(row.marks) or None),
-            _listed(row.steps[:1] if len(set(row.steps)) == 1 else row.steps),
-            *(row.scores.get(name) for name in metrics),
-            *(row.shares.get(name) for name in SHARES),
-            *(row.questions, row.samples, row.temperature, _listed(row.seeds)),
-        )
-        for row in rows
-    ]
-    return Table((*header, *metrics, *SHARES, "n", "samples", "temperature", "seeds"), tuple(lines), caption)
+    caption += f" {STREAM}" if any(row["benchmark"] == "stream" for row in rows) else ""
+    about = ("place", "model", "method", "benchmark", "evaluation", "step")
+    header = (*about, *metrics_of(rows), *SHARES, "n", "samples", "temperature", "seeds")
+    return Table(header, tuple(tuple(row.get(name) for name in header) for row in rows), caption)
 
 
 def _listed(numbers: Sequence[int]) -> Cell:

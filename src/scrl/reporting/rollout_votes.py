@@ -62,36 +62,15 @@ class Votes:
 
 
 @dataclass(slots=True)
-class SampleNumbers:
-    """The numbers of a visit's completions, as lines are read."""
-
-    size: int = 0
-    seen: set[int] | None = None
-    """None while they come as 0, 1, 2, …"""
-
-    def has(self, sample: int) -> bool:
-        return sample < self.size if self.seen is None else sample in self.seen
-
-    def add(self, sample: int) -> None:
-        if self.seen is None and sample != self.size:
-            self.seen = set(range(self.size))
-        if self.seen is not None:
-            self.seen.add(sample)
-        self.size += 1
-
-
-@dataclass(slots=True)
 class Visit:
-    """One question at one step."""
-
     step: int
     votes: dict[str | None, Votes] = field(default_factory=dict)
     """By the key of the class; missing answers are under None."""
-    numbers: SampleNumbers = field(default_factory=SampleNumbers)
+    samples: set[int] = field(default_factory=set)
 
     @property
     def size(self) -> int:
-        return self.numbers.size
+        return len(self.samples)
 
     @property
     def is_graded(self) -> bool:
@@ -139,8 +118,6 @@ class Visit:
 
 @dataclass(slots=True)
 class QuestionVotes:
-    """One question with all its visits."""
-
     id: str
     text: str
     gold: str | None = None
@@ -153,7 +130,6 @@ class QuestionVotes:
 
 
 def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
-    """Every question of a run by its id."""
     questions: dict[str, QuestionVotes] = {}
     for line in read_json_lines(path, on_cut):
         rollout = parse_rollout(line.fields, path, line.number)
@@ -165,16 +141,13 @@ def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
                 reason = f"field {key!r} of question {name!r} is {now!r}, but an earlier line has {before!r}"
                 raise DataError(path, reason, line.number)
         visit = question.by_step.setdefault(rollout.step, Visit(rollout.step))
-        if visit.numbers.has(rollout.sample):
+        if rollout.sample in visit.samples:
             reason = f"sample {rollout.sample} of question {name!r} at step {rollout.step} appears twice"
             raise DataError(path, reason, line.number)
-        visit.numbers.add(rollout.sample)
+        visit.samples.add(rollout.sample)
         votes = visit.votes.setdefault(rollout.answer_class, Votes(rollout.label, rollout.correct, line.offset))
         if (votes.label, votes.is_right) != (rollout.label, rollout.correct):
-            reason = (
-                f"'label' and 'correct' are {rollout.label!r} and {rollout.correct!r}, but an earlier completion with "
-                f"the same 'answer_class' at this step has {votes.label!r} and {votes.is_right!r}"
-            )
+            reason = "'label' and 'correct' must be the same for all completions of an 'answer_class' and step"
             raise DataError(path, reason, line.number)
         votes.count += 1
         votes.entropies.append(nan if rollout.entropy is None else rollout.entropy)
@@ -196,7 +169,6 @@ Outcomes = Callable[[Visit], Iterable[float]]
 
 
 def add_up(visits: Sequence[Visit]) -> dict[str, Ratio]:
-    """Every total over all visits, by its description."""
     graded = [visit for visit in visits if visit.is_graded]
     totals = {}
     for over, kinds in ((visits, TOTALS), (graded, TOTALS_WITH_GOLD)):

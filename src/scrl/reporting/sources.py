@@ -25,7 +25,6 @@ from scrl.reporting.evaluations import Evaluation, EvaluationProtocol, by_protoc
 from scrl.reporting.rollout_votes import (
     QuestionVotes,
     RolloutLine,
-    SampleNumbers,
     Visit,
     Votes,
     add_up,
@@ -43,7 +42,6 @@ EXPLORED = ("scrl", "ttrl", "contrast")
 """The methods whose labels and rewards the page computes itself."""
 FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 EVALUATION = "evaluation.yaml"
-"""The file of settings in a folder of scrl evaluate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,6 @@ class Source:
     num_groups: int
     num_completions: int
     is_graded: bool
-    """Whether some completions were compared with a gold answer."""
     config: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
@@ -100,7 +97,6 @@ class Source:
 
     @property
     def is_unmeasured(self) -> bool:
-        """Whether its evaluations are turned off."""
         evaluation = self.config.get("evaluation")
         return isinstance(evaluation, dict) and evaluation.get("completions") == 0
 
@@ -194,7 +190,7 @@ def _question(groups: Sequence[StoredGroup], num_questions: int) -> ShownQuestio
 
 def _visit(stored: StoredGroup) -> Visit:
     truth, entropies_G = stored.truth, stored.tally.entropies_G or (nan,) * stored.tally.size
-    visit = Visit(stored.group.step, numbers=SampleNumbers(stored.tally.size))
+    visit = Visit(stored.group.step, samples=set(range(stored.tally.size)))
     for key, entropy in zip(stored.tally.vote_keys, entropies_G, strict=True):
         is_right = None if truth is None else key is not None and key == truth.key
         votes = visit.votes.setdefault(key, Votes(None, is_right, 0))

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 NOTHING = "–"
 BOUNDS = ("low", "high", "least", "most")
-"""What a cell may have besides its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,6 @@ class Table:
 
     @property
     def is_number(self) -> list[bool]:
-        """Which columns hold only numbers."""
         return [
             not any(isinstance(cell, str) for cell in cells) and any(cell is not None for cell in cells)
             for cells in self.columns

@@ -126,23 +126,21 @@ class GroupDecoder:
     def _run(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """The logits [rows, V] after the last of these tokens."""
         cos, sin = self._cos_LD[positions][:, None], self._sin_LD[positions][:, None]
-        hidden = self._body.embed_tokens(tokens)
+        hidden, size = self._body.embed_tokens(tokens), head_size(self._model.config)
         for number, layer in enumerate(self._body.layers):
             attention = layer.self_attn
-            queries, keys, values = self._qkv(attention, _rms_norm(layer.input_layernorm, hidden))
+            normed = _rms_norm(layer.input_layernorm, hidden)
+            split = (*hidden.shape[:-1], -1, size)
+            queries, keys = attention.q_proj(normed).view(split), attention.k_proj(normed).view(split)
+            if hasattr(attention, "q_norm"):
+                queries, keys = _rms_norm(attention.q_norm, queries), _rms_norm(attention.k_norm, keys)
+            values = attention.v_proj(normed).view(split)
+            queries, keys, values = (part.transpose(1, 2) for part in (queries, keys, values))
             mixed = attend(number, apply_rope(queries, cos, sin), apply_rope(keys, cos, sin), values, attention.scaling)
             hidden = hidden + attention.o_proj(mixed.transpose(1, 2).flatten(-2))
             hidden = hidden + layer.mlp(_rms_norm(layer.post_attention_layernorm, hidden))
         logits_RV: Tensor = self._model.lm_head(_rms_norm(self._body.norm, hidden)[:, -1])
         return logits_RV
-
-    def _qkv(self, attention: Any, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [rows, heads, tokens, head size]."""
-        split = (*hidden.shape[:-1], -1, head_size(self._model.config))
-        queries, keys = attention.q_proj(hidden).view(split), attention.k_proj(hidden).view(split)
-        if hasattr(attention, "q_norm"):
-            queries, keys = _rms_norm(attention.q_norm, queries), _rms_norm(attention.k_norm, keys)
-        return queries.transpose(1, 2), keys.transpose(1, 2), attention.v_proj(hidden).view(split).transpose(1, 2)
 
 
 def _rms_norm(norm: Any, hidden: Tensor) -> Tensor:

@@ -31,10 +31,8 @@ def sample_groups(
     if tree is None:
         samples_B = sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step)
         if (sizes := [len(samples) for samples in samples_B]) != [num_samples] * len(prompts_B):
-            raise TrainingError(
-                f"compute.sampler: sample must give {num_samples} completions of each of {len(prompts_B)} prompts; it "
-                f"gave {', '.join(map(str, sizes)) or 'none'}"
-            )
+            wanted = f"{num_samples} completions of each of {len(prompts_B)} prompts"
+            raise TrainingError(f"compute.sampler: sample must give {wanted}; it gave {sizes or 'none'}")
         for sample in (sample for samples in samples_B for sample in samples if not isinstance(sample, Sample)):
             kind = type(sample).__name__
             raise TrainingError(f"compute.sampler: sample must give scrl.records.Sample objects; it gave {kind}")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,7 @@ import torch
 from torch import nn
 
 from scrl.errors import ConfigError, TrainingError
-from scrl.policy.model import LanguageModel, plain_model
+from scrl.policy.model import LanguageModel, in_eval_mode, plain_model
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Sample
 from scrl.sampling.decoders import Decoder, GroupDecoder, TransformersDecoder, why_not_grouped
@@ -41,9 +40,6 @@ rows: near its end there are none left to fill free rows with."""
 class LocalSampler(Detokenizer):
     """Draws from a model in this process's memory; never sees an answer."""
 
-    shares_weights = True
-    """It reads the policy's own weights, and records the distribution it draws from."""
-
     def __init__(
         self,
         model: nn.Module,
@@ -63,7 +59,7 @@ class LocalSampler(Detokenizer):
         """
         super().__init__(tokenizer)
         self._model = model
-        self._modules = list(model.modules())
+        self._modules = list(model.modules())  # thousands with an adapter: to find them takes a while
         self.max_rows = max_rows
         self._record = tuple(record)
         self._on_note, self._on_token = on_note, on_token
@@ -92,7 +88,7 @@ class LocalSampler(Detokenizer):
         """N completions for each prompt, as many in parallel as `max_rows` and memory allow."""
         while True:
             try:
-                with self._in_eval_mode(), torch.inference_mode():
+                with in_eval_mode(self._modules), torch.inference_mode():
                     return self._sample(prompts_B, num_samples, settings, (seed, step))
             except torch.OutOfMemoryError as error:
                 if self.max_rows == 1:
@@ -104,18 +100,6 @@ class LocalSampler(Detokenizer):
             self.release()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-
-    @contextmanager
-    def _in_eval_mode(self) -> Iterator[None]:
-        """No dropout. An adapter has thousands of modules: `eval` and `train` would take 30 ms of every call."""
-        training = [module for module in self._modules if module.training]
-        for module in training:
-            module.training = False
-        try:
-            yield
-        finally:
-            for module in training:
-                module.training = True
 
     def _sample(
         self,
@@ -166,10 +150,8 @@ class LocalSampler(Detokenizer):
         numbers |= {f"{fact}s_T": values_RT for fact, values_RT in rows.facts_RT.items()}
         arrays = {name: values_RT.cpu().numpy().astype(np.float64) for name, values_RT in numbers.items()}
         if not np.isfinite(arrays["logprobs_T"]).all():
-            raise TrainingError(
-                "the model's outputs are not numbers: its weights are broken. Start from a sound checkpoint, with a "
-                "lower optimizer.learning_rate."
-            )
+            reason = "the model's outputs are not numbers: its weights are broken"
+            raise TrainingError(f"{reason}. Start from a sound checkpoint, with a lower optimizer.learning_rate.")
         lengths_R, tokens_RT = rows.lengths_R.tolist(), rows.tokens_RT.cpu().numpy()
         tokens = [tokens_RT[row, :length].copy() for row, length in enumerate(lengths_R)]
         texts = self.texts(tokens, stops)
@@ -256,10 +238,8 @@ def open_sampler(
     sampler: Sampler = make(model, tokenizer, max_rows=compute.sampler_rows, record=record, on_note=on_note)
     lacking = [name for name in MEMBERS if not hasattr(sampler, name)]
     if lacking:
-        raise ConfigError(
-            f"compute.sampler: what {compute.sampler!r} makes has no {', '.join(lacking)}. Subclass "
-            "scrl.sampling.local.LocalSampler, or give it all members of scrl.sampling.sampler.Sampler."
-        )
+        reason = f"what {compute.sampler!r} makes has no {', '.join(lacking)}"
+        raise ConfigError(f"compute.sampler: {reason}; scrl.sampling.sampler.Sampler says what it needs")
     return sampler
 
 

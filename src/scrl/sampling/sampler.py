@@ -33,8 +33,6 @@ class Sampler(Protocol):
     """What a user should know about it."""
     max_rows: int
     """Completions decoded in parallel."""
-    shares_weights: bool
-    """Whether it reads the weights that are trained; one with a copy must be released before an update."""
 
     @property
     def rows_per_call(self) -> int:
@@ -52,7 +50,7 @@ class Sampler(Protocol):
         """N completions of each prompt; completion i of a prompt does not depend on the others."""
 
     def release(self) -> None:
-        """Free memory; the next call of `sample` reads the weights as they are then."""
+        """Free memory, before every update; the next call of `sample` reads the weights as they are then."""
 
     def texts(self, rows: Sequence[Tokens], stops: StopTexts | None) -> list[str]:
         """The texts of these rows of tokens, cut after the first stop text."""

@@ -29,6 +29,7 @@ from scrl.errors import InputError, TrainingError, did_you_mean
 from scrl.evaluation.evaluate import Conditions, evaluate
 from scrl.evaluation.gold import gold_fields, require_gold, truth_for
 from scrl.files.run_state import Standing
+from scrl.listener import Listener
 from scrl.metrics import PASS_OR_MAJ, SETS
 from scrl.policy.model import LanguageModel, check_savable, load_model, model_identity
 from scrl.policy.settings import ComputeSettings
@@ -37,7 +38,6 @@ from scrl.reporting.text import counted
 from scrl.sampling.settings import SamplingSettings
 from scrl.training.crediting import with_drawn
 from scrl.training.guard import alarms, new_alarms
-from scrl.training.listeners import RunListener
 from scrl.training.probe import NEARLY_ALL, duration, why_no_signal
 from scrl.training.run_folder import RunFolder
 from scrl.training.state import State
@@ -51,7 +51,7 @@ class BaseRun:
 
     config: RunConfig
     folder: RunFolder
-    listener: RunListener
+    listener: Listener
     rule: CreditRule
     language_model: LanguageModel
     stream: QuestionStream
@@ -136,10 +136,8 @@ class BaseRun:
             return
         labelled, is_silent = len(self.state.label_votes.labels), self.rule.is_silent_without_label
         if is_silent and not labelled:
-            raise TrainingError(
-                "label_votes: no question has a label by these votes, so there is nothing to train on. Ask less of a "
-                f"label (its settings: scrl methods {self.rule.method.name}), or use label_votes: present."
-            )
+            fix = f"Ask less of a label (scrl methods {self.rule.method.name}), or use label_votes: present."
+            raise TrainingError(f"label_votes: no question has a label, so there is nothing to train on. {fix}")
         others = "; the others teach nothing and are not sampled" if is_silent else ""
         self.listener.note(f"{labelled} of {counted(len(self.stream.questions), 'question')} have a label{others}")
 
@@ -165,10 +163,8 @@ class BaseRun:
         if self.stop_reasons:
             raise InputError(f"{out}: the guard ended this run after step {step}; its checkpoints are in {out}")
         if step >= self.config.steps:
-            raise InputError(
-                f"{out}: has done all its {self.config.steps} steps; for more, raise steps in {out}/config.yaml, or "
-                f"start from it with --model {self.folder.last}"
-            )
+            more = f"for more, raise steps in {out}/config.yaml, or start from it with --model {self.folder.last}"
+            raise InputError(f"{out}: has done all its {self.config.steps} steps; {more}")
 
     @property
     def standing(self) -> Standing:
@@ -234,25 +230,21 @@ def outcome_notes(folder: RunFolder, say: Callable[[str], None]) -> Iterator[str
 def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """The vote before and after; without gold, how many questions have another answer now."""
     for vote in (name for name in before if name.startswith("maj@") and PASS_OR_MAJ.fullmatch(name)):
-        size = vote.removeprefix("maj@")
-        return (
-            f"the vote of {size} completions is right on {after[vote]:.1%}; the start model's was on {before[vote]:.1%}"
-        )
+        which = f"the vote of {vote.removeprefix('maj@')} completions"
+        return f"{which} is right on {after[vote]:.1%}; the start model's was on {before[vote]:.1%}"
     pairs = [(before["answers"][name]["votes"], after["answers"][name]["votes"]) for name in before["answers"]]
     changed = sum([vote[0] for vote in one[:1]] != [vote[0] for vote in two[:1]] for one, two in pairs)
     agree = f"{after['agreement']:.0%} of the completions agree with it, {before['agreement']:.0%} did"
     return f"{changed} of {len(pairs)} have another most frequent answer than before; {agree}"
 
 
-def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute: ComputeSettings) -> BaseRun:
+def prepare(config: RunConfig, folder: RunFolder, listener: Listener, compute: ComputeSettings) -> BaseRun:
     """Load questions and model; `compute` says where the model goes."""
     rule = config.rule()
     is_begun = (folder.path / "config.yaml").is_file()  # then its checkpoint has the votes
     if config.votes_file is not None and not config.votes_file.exists() and not is_begun:
-        raise InputError(
-            f"label_votes: {config.label_votes} is neither {', '.join(WHOSE)} nor a file of completions."
-            f"{did_you_mean(config.label_votes, WHOSE)}"
-        )
+        near = did_you_mean(config.label_votes, WHOSE)
+        raise InputError(f"label_votes: there is no file of completions {config.label_votes}.{near}")
     loaded = load_sets(config)
     # For what libraries draw; our own seeds are derived from names instead (scrl.seeds).
     random.seed(config.seed)

@@ -28,7 +28,7 @@ from scrl.policy.model_paths import ADAPTER, PACKAGED, adapter_folder, base_of, 
 from scrl.policy.settings import ComputeSettings
 from scrl.reporting.evaluations import best_step_of, read_evaluations
 from scrl.training.interrupts import finish_first
-from scrl.training.model_card import SETTINGS, Export, export_card
+from scrl.training.model_card import Export, export_card
 from scrl.training.run_folder import RunFolder
 from scrl.training.state import permitted_changes
 
@@ -37,8 +37,6 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One of a run's checkpoints."""
-
     run: Path
     config: RunConfig
     folder: Path
@@ -47,7 +45,6 @@ class Checkpoint:
 
     @property
     def is_adapter(self) -> bool:
-        """Whether it holds an adapter rather than all weights."""
         return adapter_folder(str(self.folder)) is not None
 
 
@@ -127,7 +124,7 @@ def export_model(source: Checkpoint, out: Path, *, merge: bool = False, dtype: s
                 trust_remote_code=trust_remote_code,
             )  # fmt: skip
             (place / "README.md").write_text(card, encoding="utf-8")
-        write_config(source.config, place / SETTINGS)
+        write_config(source.config, place / "training.yaml")
     return export
 
 
@@ -141,11 +138,8 @@ def remarks(source: Checkpoint) -> Iterator[str]:
         return
     what = "answers" if source.step in steps else "numbers and answers"
     missing = "" if source.step in steps else f"step {source.step} was not evaluated: "
-    other = (
-        f"; for that model: scrl export {source.run} --checkpoint last"
-        if standing is not None and standing.step == last
-        else ""
-    )
+    is_last = standing is not None and standing.step == last
+    other = f"; for that model: scrl export {source.run} --checkpoint last" if is_last else ""
     yield f"{missing}the run's {what} are of step {last}{other}"
 
 
@@ -162,7 +156,6 @@ def _base(adapter: Path) -> str:
 
 
 def _base_dtype(source: Checkpoint) -> str:
-    """The type of the weights of the model that the run started from."""
     name = str(source.folder) if source.is_adapter else source.config.model
     try:
         dtype = published_dtype(model_shape(model_folder(name), source.config.trust_remote_code))

@@ -21,12 +21,13 @@ from scrl.data.prompts import asked
 from scrl.errors import TrainingError
 from scrl.evaluation.label_quality import step_label_quality
 from scrl.files.run_state import STATE
+from scrl.listener import Listener
 from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights
 from scrl.policy.memory import set_up_allocator
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Question, Sampled
 from scrl.sampling.groups import sample_groups
-from scrl.sampling.local import check_sampler, open_sampler
+from scrl.sampling.local import LocalSampler, check_sampler, open_sampler
 from scrl.sampling.sampler import Sampler
 from scrl.sampling.settings import SamplingSettings
 from scrl.seeds import generator_for
@@ -34,14 +35,14 @@ from scrl.training.base_run import BaseRun, outcome_notes, prepare
 from scrl.training.crediting import Crediting
 from scrl.training.guard import WATCHED, alarms
 from scrl.training.interrupts import finish_first, stop_once
-from scrl.training.listeners import TRACKERS, RunListener, Tracker, check_trackers
 from scrl.training.model_card import model_card
 from scrl.training.probe import cost_note, probe_notes, score_probe, shift, shift_note
 from scrl.training.run_folder import FILES, RunFolder, check_room
 from scrl.training.state import check_unchanged, saved_state
+from scrl.training.trackers import TRACKERS, Log, check_trackers
 
 
-def train(config: RunConfig, out: Path, listener: RunListener) -> Run:
+def train(config: RunConfig, out: Path, listener: Listener) -> Run:
     """Start a run in the new folder `out`."""
     assert config.engine == "local"
     run = open_run(config, out, listener)
@@ -49,7 +50,7 @@ def train(config: RunConfig, out: Path, listener: RunListener) -> Run:
         return _take_all_steps(run)
 
 
-def resume(out: Path, listener: RunListener) -> Run:
+def resume(out: Path, listener: Listener) -> Run:
     """Resume the run in `out`, exactly as if it had never stopped."""
     folder = RunFolder(out)
     config = folder.config()
@@ -104,25 +105,25 @@ def take_steps(run: Run) -> None:
             break
         # A sampler may draw from torch's own generator: seeded per step, so that a resumed run repeats it.
         torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
-        clock, votes, stream = Stopwatch(), run.draw_label_votes(), run.teaching
-        with clock.measure("seconds_rollout"):
+        seconds, votes, stream = dict[str, float](), run.draw_label_votes(), run.teaching
+        with timed(seconds, "seconds_rollout"):
             sampled_B = run.sample_step(stream.batch(state.step))
-        with clock.measure("seconds_credit"):
+        with timed(seconds, "seconds_credit"):
             groups_B = run.crediting.credit(sampled_B)
         with finish_first(run.listener.note):
-            with clock.measure("seconds_update"):
+            with timed(seconds, "seconds_update"):
                 update = run.update(groups_B)
             metrics = step_metrics(groups_B, update, state.labels, state.first_answers) | step_label_quality(groups_B)
             if stream is not run.stream:
                 unasked = len(run.stream.questions) - len(stream.questions)
                 metrics["tokens_saved"] = metrics["tokens"] * unasked / len(stream.questions)
-            line = {"step": state.step} | metrics | votes | clock.seconds
+            line = {"step": state.step} | metrics | votes | seconds
             run.remember(metrics, groups_B)
             state.step += 1
             run.log_step(line, groups_B, update.notes)
             numbers = {key: value for key, value in line.items() if isinstance(value, int | float) and key != "step"}
-            for tracker in run.trackers:
-                tracker.log(line["step"], numbers)
+            for log in run.trackers:
+                log(line["step"], numbers)
             if state.step % config.checkpoint_every == 0 or state.step == config.steps:
                 save_if_best(run)
             if state.step % config.checkpoint_every == 0 and state.step < config.steps:
@@ -137,18 +138,12 @@ def take_steps(run: Run) -> None:
         run.save_last()
 
 
-class Stopwatch:
-    """Adds up seconds under the names of what they were spent on."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def measure(self, name: str) -> Iterator[None]:
-        """Count the time inside as spent on `name`."""
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+@contextmanager
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Note the time inside as spent on `name`."""
+    start = time.perf_counter()
+    yield
+    seconds[name] = time.perf_counter() - start
 
 
 def step_metrics(groups_B: Sequence[CreditedGroup], update: UpdateReport, *before: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,7 +179,7 @@ class Run(BaseRun):
 
     sampler: Sampler
     policy: Policy
-    trackers: list[Tracker] = field(default_factory=list)
+    trackers: list[Log] = field(default_factory=list)
     saved_step: int = 0
     """The step of the last checkpoint."""
 
@@ -194,10 +189,10 @@ class Run(BaseRun):
         with ExitStack() as stack:
             for name in self.config.trackers:
                 try:
-                    self.trackers.append(TRACKERS[name](self.folder.path, self.config.model_dump(mode="json")))
+                    tracker = TRACKERS[name](self.folder.path, self.config.model_dump(mode="json"))
+                    self.trackers.append(stack.enter_context(tracker))
                 except Exception as error:  # each raises its own
                     raise TrainingError(f"trackers: {name} cannot be opened: {error}") from error
-                stack.callback(self.trackers[-1].close)
             yield
 
     @property
@@ -240,10 +235,11 @@ class Run(BaseRun):
     def update(self, groups_B: Sequence[CreditedGroup]) -> UpdateReport:
         """The optimizer steps of one step.
 
-        Where there is room for both, the sampler keeps its memory and captured graphs meanwhile. It gives them back
-        before the very first update, which allocates the optimizer's state, and if it has its own copy of the weights.
+        Where there is room for both, the local sampler, which reads the policy's own weights, keeps its memory and
+        captured graphs meanwhile. It gives them back before the very first, which allocates the optimizer's state.
         """
-        is_released = self.state.is_released or self.policy.optimizer.update == 0 or not self.sampler.shares_weights
+        is_local = isinstance(self.sampler, LocalSampler)
+        is_released = self.state.is_released or self.policy.optimizer.update == 0 or not is_local
         if is_released:
             self.sampler.release()
         self.policy.make_room = (lambda: None) if is_released else self._make_room
@@ -326,7 +322,7 @@ class Run(BaseRun):
         self.sampler.max_rows, self.saved_step = before.sampler_rows, before.step
 
 
-def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: bool = False) -> Run:
+def open_run(config: RunConfig, out: Path, listener: Listener, *, resume: bool = False) -> Run:
     """Load what a run needs; nothing is written before model and questions are found to be usable."""
     set_up_allocator(config.compute)
     check_sampler(config.compute)

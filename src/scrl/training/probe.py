@@ -56,21 +56,17 @@ class Probe:
     score_seconds: float
     """Seconds of a forward pass over all these completions."""
     rows: list[Row]
-    """Some of the completions, for `shift`."""
 
     @property
     def samples(self) -> list[Sample]:
-        """The completions of all questions in one list."""
         return [sample for sampled in self.sampled_B for sample in sampled.samples_G]
 
     @property
     def num_cut(self) -> int:
-        """Completions that were cut off."""
         return sum(not sample.is_finished for sample in self.samples)
 
 
 def score_probe(sampled_B: Sequence[Sampled], rollout_seconds: float, language_model: LanguageModel) -> Probe:
-    """The probe, with its completions scored by the start model."""
     pairs = [(sampled.prompt_P, sample.tokens_T) for sampled in sampled_B for sample in sampled.samples_G]
     began = time.perf_counter()
     logprobs_R = completion_logprobs(language_model.model, pairs)
@@ -199,15 +195,11 @@ def cost_note(probe: Probe, config: RunConfig, policy: Policy, rows: int, num_qu
     note += f"{disk / 1e9:.2g} GB on disk"
     if total < LONG:
         return note
-    return (
-        f"{note}. To take less: --steps (now {config.steps}), --completions ({config.completions}), --trained "
-        f"({config.trained}), --questions-per-step ({config.questions_per_step}), --max-tokens "
-        f"({config.sampling.max_tokens}) or --evaluation.completions ({config.evaluation.completions})"
-    )
+    ways = "--steps, --completions, --trained, --questions-per-step, --max-tokens or --evaluation.completions"
+    return f"{note}. To take less, lower {ways}"
 
 
 def duration(seconds: float) -> str:
-    """In the unit people would use."""
     if seconds < 120:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -34,12 +34,9 @@ PACKAGES = ("scrl", "torch", "transformers", "peft", "accelerate", "trl", "numpy
 
 
 class RunFolder:
-    """Writes the files of a run."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.last = path / "checkpoints" / "last"
-        """The checkpoint to resume from."""
         self.best = path / "checkpoints" / "best"
         """The checkpoint with the highest label-free score."""
 
@@ -48,9 +45,8 @@ class RunFolder:
         """A folder for a new run; config.yaml is written last, so that if it exists, everything does."""
         folder = cls(path)
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        (path / "environment.json").write_text(
-            json.dumps(environment(config, device), indent=2) + "\n", encoding="utf-8"
-        )
+        about = json.dumps(environment(config, device), indent=2)
+        (path / "environment.json").write_text(f"{about}\n", encoding="utf-8")
         for name in FILES:
             (path / name).touch()
         write_config(config, path / ".config.yaml.draft")
@@ -58,7 +54,6 @@ class RunFolder:
         return folder
 
     def config(self) -> RunConfig:
-        """The settings the run was started with."""
         if not (self.path / "config.yaml").is_file():
             raise InputError(f"{self.path}: there is no run to resume here (no config.yaml)")
         return read_config(self.path / "config.yaml")
@@ -78,7 +73,6 @@ class RunFolder:
             yield
 
     def append(self, name: str, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Add lines to one of the files."""
         text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
         with (self.path / name).open("a", encoding="utf-8") as file:
             file.write(text)
@@ -88,11 +82,9 @@ class RunFolder:
         return [line.fields for line in read_json_lines(self.path / name, say)]
 
     def lengths(self) -> dict[str, int]:
-        """How long the files are now."""
         return {name: (self.path / name).stat().st_size for name in FILES}
 
     def sums(self, lengths: Mapping[str, int]) -> dict[str, str]:
-        """The checksums of the files up to these lengths."""
         return {name: file_sum(self.path / name, lengths[name]) for name in FILES}
 
     def cut(self, lengths: Mapping[str, int], sums: Mapping[str, str] | None = None) -> None:
@@ -187,14 +179,11 @@ NEARLY_FULL = 2**24
 
 
 def _full_disk(draft: Path) -> str | None:
-    """The message about a full disk."""
     free = shutil.disk_usage(draft).free
     if free > NEARLY_FULL:
         return None
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    return (
-        f"the disk of {draft.parent} is full: {written / 1e9:.3f} GB of it were written, {free / 1e9:.3f} GB are free"
-    )
+    return f"the disk of {draft.parent} is full: {written / 1e9:.3f} GB were written, {free / 1e9:.3f} GB are free"
 
 
 def check_room(folder: Path, needed: int) -> None:
@@ -202,10 +191,8 @@ def check_room(folder: Path, needed: int) -> None:
     place = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
     free = shutil.disk_usage(place).free
     if free < needed:
-        raise InputError(
-            f"{folder}: the run's checkpoints need {needed / 1e9:.2f} GB, and the disk of {place} has "
-            f"{free / 1e9:.2f} GB free; make room, or give a folder on another disk with --out"
-        )
+        has = f"the disk of {place} has {free / 1e9:.2f} GB free; make room, or give another --out"
+        raise InputError(f"{folder}: the run's checkpoints need {needed / 1e9:.2f} GB, and {has}")
 
 
 def environment(config: RunConfig, device: str) -> dict[str, Any]:

@@ -67,7 +67,6 @@ class State:
     is_released: bool = False
     """Whether the sampler gives its memory back before every update, because memory ran out in one."""
     last_votes: Annotated[LastVotes, _votes(LastVotes)] = field(default_factory=LastVotes)
-    """The votes of every question at its last visit."""
     label_votes: Annotated[LabelVotes, _votes(LabelVotes)] = field(default_factory=LabelVotes)
     """The votes that decide, where they are drawn apart, and the labels given by them."""
     votes_pass: Count | None = None
@@ -79,7 +78,6 @@ class State:
     held_out: str = ""
     """The same of the questions held out; empty where there are none."""
     model: str = ""
-    """The same of the start model."""
     user_code: str = ""
     """The same of the modules with a method, a reader or a sampler of the user's own; empty where there are none."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -98,7 +96,6 @@ class State:
         self.run = self.run or own_sum({"settings": fixed, "questions": self.questions, "model": self.model})
 
     def to_json(self) -> dict[str, Any]:
-        """As a checkpoint stores it."""
         votes = {"last_votes": self.last_votes.to_json(), "label_votes": self.label_votes.to_json()}
         return vars(self) | votes
 
@@ -139,10 +136,8 @@ def permitted_changes(settings: Mapping[str, Any], config: RunConfig) -> list[st
     changes = list(changed_settings(saved.model_dump(mode="json"), config.model_dump(mode="json")))
     fixed = [words for name, words in changes if name.split(".")[0] not in MAY_CHANGE]
     if fixed:
-        raise InputError(
-            f"the settings are not those of the last checkpoint: {'; '.join(fixed)}. Put them back; only "
-            f"{', '.join(MAY_CHANGE)} may change."
-        )
+        fix = f"Put them back; only {', '.join(MAY_CHANGE)} may change."
+        raise InputError(f"the settings are not those of the last checkpoint: {'; '.join(fixed)}. {fix}")
     return [words for _, words in changes]
 
 
@@ -153,14 +148,10 @@ def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[
     if before.questions != now.questions:
         raise InputError(f"{config.questions}: is not what the run was started with; put it back to resume")
     if before.model != now.model:
-        raise InputError(
-            f"model: {config.model} has other weights, another config or tokenizer than when the run was started; put "
-            "it back to resume"
-        )
+        which = "has other weights, another config or tokenizer than at the start"
+        raise InputError(f"model: {config.model} {which}; put it back to resume")
     if before.user_code != now.user_code:
         say("the code of a method, a reader or a sampler of your own has changed since the run was started")
     if before.held_out and now.held_out and before.held_out != now.held_out:
-        raise InputError(
-            f"evaluation.held_out: {config.evaluation.held_out} holds other questions than before, and the page would "
-            "compare them with each other; put it back to resume, or leave it out"
-        )
+        which = f"{config.evaluation.held_out} holds other questions than before"
+        raise InputError(f"evaluation.held_out: {which}; put it back to resume, or leave it out")

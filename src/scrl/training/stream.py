@@ -26,10 +26,8 @@ class QuestionStream:
 
     def __post_init__(self) -> None:
         if self.steps_per_epoch == 0:
-            raise ConfigError(
-                f"questions_per_step: there are {len(self.questions)} questions, fewer than the {self.batch_size} of a "
-                "batch, and drop_last leaves incomplete batches out. Lower questions_per_step."
-            )
+            reason = f"there are {len(self.questions)} questions, not {self.batch_size}, and drop_last leaves them out"
+            raise ConfigError(f"questions_per_step: {reason}. Lower questions_per_step.")
 
     @property
     def steps_per_epoch(self) -> int:

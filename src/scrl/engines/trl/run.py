@@ -32,6 +32,7 @@ from scrl.evaluation.label_quality import step_label_quality
 from scrl.files.folders import num_processes
 from scrl.files.jsonl import read_json_lines
 from scrl.files.run_state import ENGINE_STATE
+from scrl.listener import Listener
 from scrl.policy.losses import require_finite
 from scrl.policy.model import first_line, quiet_progress
 from scrl.records import Question, Sampled
@@ -40,7 +41,6 @@ from scrl.sampling.settings import SamplingSettings
 from scrl.training.base_run import BaseRun, outcome_notes, prepare
 from scrl.training.guard import WATCHED
 from scrl.training.interrupts import finish_first
-from scrl.training.listeners import RunListener
 from scrl.training.model_card import model_card
 from scrl.training.run_folder import FILES, RunFolder
 from scrl.training.state import check_unchanged, saved_state
@@ -56,7 +56,7 @@ TRL_METRICS["clipped_share"] = "clip_ratio/region_mean"
 """Our metrics that TRL measures, with its names for them."""
 
 
-def train(config: RunConfig, out: Path, listener: RunListener) -> RunFolder:
+def train(config: RunConfig, out: Path, listener: Listener) -> RunFolder:
     """Start a run in the new folder `out`."""
     run = open_run(config, RunFolder(out), listener)
     if run.is_main:
@@ -67,7 +67,7 @@ def train(config: RunConfig, out: Path, listener: RunListener) -> RunFolder:
         return run.finish()
 
 
-def resume(out: Path, listener: RunListener) -> RunFolder:
+def resume(out: Path, listener: Listener) -> RunFolder:
     """Continue the run in `out` from its last checkpoint."""
     folder = RunFolder(out)
     run = open_run(folder.config(), folder, listener)
@@ -81,7 +81,7 @@ def resume(out: Path, listener: RunListener) -> RunFolder:
         return run.finish()
 
 
-def open_run(config: RunConfig, folder: RunFolder, listener: RunListener) -> TrlRun:
+def open_run(config: RunConfig, folder: RunFolder, listener: Listener) -> TrlRun:
     """Load what a run needs; nothing is written before the settings, the model and the questions can be used."""
     processes = num_processes()
     is_cpu = config.compute.device == "cpu" or not torch.cuda.is_available()
@@ -201,10 +201,8 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         if folder.last.is_dir():
             before = saved_state(folder.last, ENGINE_STATE)
         if before.processes != now.processes:
-            raise InputError(
-                f"{folder.path}: was trained by {before.processes} process(es), and these are {now.processes}. Resume "
-                f"it with as many: torchrun --nproc_per_node {before.processes} -m scrl train --resume {folder.path}"
-            )
+            again = f"torchrun --nproc_per_node {before.processes} -m scrl train --resume {folder.path}"
+            raise InputError(f"{folder.path}: is resumed with as many processes, {before.processes}: {again}")
         check_unchanged(before, now, self.config, self.listener.note if self.is_main else lambda _: None)
         PartialState().wait_for_everyone()  # all must have read before one cuts
         if self.is_main:

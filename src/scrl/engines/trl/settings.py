@@ -47,10 +47,8 @@ def step_size(config: RunConfig, questions: int) -> int:
     """B for this many questions in all; it must be the same at every step."""
     whole, rest = divmod(questions, config.questions_per_step)
     if rest and 0 < whole < config.steps and not config.drop_last:
-        raise ConfigError(
-            f"questions_per_step: TRL's steps are all of one size, and {config.questions_per_step} do not divide the "
-            f"{questions} questions. Choose a divisor, or leave the last ones out with drop_last."
-        )
+        reason = f"TRL's steps are of one size, and {config.questions_per_step} do not divide {questions} questions"
+        raise ConfigError(f"questions_per_step: {reason}. Choose a divisor, or drop_last.")
     return min(config.questions_per_step, questions)
 
 
@@ -58,16 +56,12 @@ def batch_sizes(config: RunConfig, questions: int, processes: int) -> dict[str, 
     """One generation = one step of `questions` groups of M rows; how many rows go into a pass and an update."""
     groups = min(config.questions_per_update, questions)
     if questions % groups:
-        raise ConfigError(
-            f"questions_per_update: TRL's updates are all of one size, and {groups} do not divide the {questions} "
-            "questions of a step. Choose a divisor."
-        )
+        reason = f"TRL's updates are of one size, and {groups} do not divide the {questions} questions of a step"
+        raise ConfigError(f"questions_per_update: {reason}. Choose a divisor.")
     rows, rest = divmod(groups * config.trained, processes)
     if rest:
-        raise ConfigError(
-            f"trained: the {groups} × {config.trained} completions of an update cannot be divided evenly among "
-            f"{processes} processes. Change trained or questions_per_update, or start another number of processes."
-        )
+        reason = f"{processes} processes do not divide the {groups} × {config.trained} completions of an update"
+        raise ConfigError(f"trained: {reason}. Change it, questions_per_update or the processes.")
     most = 2 if config.loss.mean == "pairs" else config.compute.micro_batch
     if config.loss.mean == "pairs" and rows % 2:
         raise ConfigError(f"loss.mean: pairs need an even number of completions per process; an update has {rows}")

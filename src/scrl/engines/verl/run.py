@@ -26,12 +26,12 @@ from scrl.engines.verl.settings import RunFacts, verl_settings
 from scrl.errors import InputError, ScrlError, TrainingError
 from scrl.files.jsonl import read_json_lines
 from scrl.lab.stored_groups import first_visits
+from scrl.listener import Listener
 from scrl.policy.model import load_tokenizer, model_shape
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
 from scrl.training.base_run import load_sets, usable_sets
 from scrl.training.interrupts import stop_on_sigterm
-from scrl.training.listeners import RunListener
 from scrl.training.run_folder import RunFolder
 
 VERL_METRICS = {
@@ -47,7 +47,7 @@ VERL_METRICS = {
 LOG = "verl.jsonl"
 
 
-def train(config: RunConfig, out: Path, listener: RunListener) -> RunFolder:
+def train(config: RunConfig, out: Path, listener: Listener) -> RunFolder:
     """Write what verl needs into the new folder `out`, and run it."""
     check_machine(config)
     folder, command = prepare(config, out, listener)
@@ -55,7 +55,7 @@ def train(config: RunConfig, out: Path, listener: RunListener) -> RunFolder:
         return _run(folder, command, listener)
 
 
-def resume(out: Path, listener: RunListener) -> RunFolder:
+def resume(out: Path, listener: Listener) -> RunFolder:
     """Run verl's command again: it continues from its last checkpoint."""
     if not (out / "verl.yaml").is_file():
         raise InputError(f"{out}: has no verl.yaml; start the run anew")
@@ -64,7 +64,7 @@ def resume(out: Path, listener: RunListener) -> RunFolder:
         return _run(folder, command_for(out), listener)
 
 
-def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFolder, list[str]]:
+def prepare(config: RunConfig, out: Path, listener: Listener) -> tuple[RunFolder, list[str]]:
     """Write the tables and the configuration; returns the folder, and the command that runs verl with them."""
     model, rule = model_folder(config.model), config.rule()
     tokenizer = load_tokenizer(model, trust_remote_code=config.trust_remote_code)
@@ -129,7 +129,7 @@ def differences(config: RunConfig, questions: int) -> Iterator[str]:
         yield "verl: k3 is at most 10 (loss.kl: k3-capped)"
 
 
-def _run(folder: RunFolder, command: Sequence[str], listener: RunListener) -> RunFolder:
+def _run(folder: RunFolder, command: Sequence[str], listener: Listener) -> RunFolder:
     """Run verl; however it ends, its steps are recorded, and the report is written if there are any."""
     move_log(folder.path)
     listener.note(f"running: {shlex.join(command)}")

@@ -35,18 +35,6 @@ DEFAULTS: dict[str, Any] = {
 """Where verl's own defaults do not fit and we have no such setting; `engine_options` may change them."""
 CREDIT_SETTINGS = ("method", "preset", "credit", "reader", "significant_digits", "seed", "completions", "label_votes")
 """What is allowed under `scrl.`; the model, the questions, sampling, loss and optimizer are verl's."""
-VERL_PLACES = {
-    "model": "actor_rollout_ref.model.path",
-    "questions": "data.train_files",
-    "questions_per_step": "data.train_batch_size",
-    "questions_per_update": "actor_rollout_ref.actor.ppo_mini_batch_size",
-    "trained": "actor_rollout_ref.rollout.n",
-    "sampling": "actor_rollout_ref.rollout.temperature, …top_p and data.max_response_length",
-    "loss": "actor_rollout_ref.actor",
-    "optimizer": "actor_rollout_ref.actor.optim",
-    "steps": "trainer.total_training_steps",
-}
-"""Where verl has settings of ours that users may look for under `scrl.`."""
 REQUIRED: dict[str, tuple[tuple[Any, ...], str]] = {
     "algorithm.adv_estimator": (("grpo",), "advantages are those of scrl.method. Set it to grpo"),
     "algorithm.norm_adv_by_std_in_grpo": ((True,), "it would be ignored. Set +scrl.credit.advantage=centred instead"),
@@ -83,22 +71,72 @@ def verl_settings(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
     """verl's configuration for a run; `engine_options` (a tree like verl's own) go on top."""
     refuse(_refusals(config, facts))
     is_validated = facts.has_gold and not config.evaluation.is_off
+    loss, optimizer, sampling, validation = config.loss, config.optimizer, config.sampling, config.evaluation_sampling
+    longest = facts.prompt_tokens + sampling.max_tokens
+    dtype = "float32" if config.compute.dtype == "float32" else "bfloat16"
+    adapter: dict[str, Any] = {}
+    if config.lora is not None:
+        rank = config.lora.rank
+        adapter = {"lora_rank": rank, "lora_alpha": 2 * rank, "target_modules": "all-linear"}
     settings: dict[str, Any] = {
         "data": {
             "train_files": f"{facts.folder}/train.parquet",
             "val_files": f"{facts.folder}/validation.parquet",
             "train_batch_size": min(config.questions_per_step, facts.questions),
             "max_prompt_length": facts.prompt_tokens,
-            "max_response_length": config.sampling.max_tokens,
+            "max_response_length": sampling.max_tokens,
             "filter_overlong_prompts": False,
             "seed": config.seed,
             "apply_chat_template_kwargs": dict(facts.switches),
             "trust_remote_code": config.trust_remote_code,
         },
         "actor_rollout_ref": {
-            "model": _model(config, facts),
-            "actor": _actor(config, facts),
-            "rollout": _rollout(config, facts),
+            "model": adapter
+            | {
+                "path": config.model,
+                "custom_chat_template": facts.template,
+                "trust_remote_code": config.trust_remote_code,
+                "enable_gradient_checkpointing": config.compute.gradient_checkpointing,
+            },
+            "actor": {
+                "ppo_mini_batch_size": min(config.questions_per_update, facts.questions),
+                "ppo_max_token_len_per_gpu": config.compute.micro_batch * longest,
+                "policy_loss": {"loss_mode": "vanilla" if loss.ratio == "token" else "gspo"},
+                "loss_agg_mode": LOSS_AGG_MODES[loss.mean],
+                "loss_scale_factor": sampling.max_tokens if loss.mean == "constant" else None,
+                "clip_ratio_low": loss.clip_low,
+                "clip_ratio_high": loss.clip_high,
+                "clip_ratio_c": NO_DUAL_CLIP if loss.dual_clip is None else loss.dual_clip,
+                "use_kl_loss": loss.kl_weight > 0,
+                "kl_loss_coef": loss.kl_weight,
+                "kl_loss_type": loss.kl.removesuffix("-capped"),  # verl's k3 always is
+                "entropy_coeff": loss.entropy_bonus,
+                "grad_clip": optimizer.max_grad_norm,
+                "fsdp_config": {"dtype": dtype},
+                "checkpoint": {"save_contents": ["model", "optimizer", "extra", "hf_model"]},
+                "optim": {
+                    "lr": optimizer.learning_rate,
+                    "lr_warmup_steps_ratio": optimizer.warmup,
+                    "lr_scheduler_type": optimizer.schedule,
+                    "betas": list(BETAS),
+                    "weight_decay": optimizer.weight_decay,
+                },
+            },
+            "rollout": {
+                "n": config.trained,
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "top_k": sampling.top_k or -1,
+                "dtype": dtype,
+                "max_model_len": longest,
+                "val_kwargs": {
+                    "n": config.evaluation.completions or 1,
+                    "temperature": validation.temperature,
+                    "top_p": validation.top_p,
+                    "top_k": sampling.top_k or -1,
+                    "do_sample": True,
+                },
+            },
         },
         "reward": {
             "custom_reward_function": {
@@ -140,11 +178,7 @@ def _refusals(config: RunConfig, facts: RunFacts) -> Iterator[tuple[str, str]]:
     yield from shared_refusals(config, "verl", NEEDS_MET)
     if config.label_votes in ("start", "round"):
         how = f"--completions {config.votes_per_question} --temperature {config.sampling.temperature:g} --out votes"
-        yield (
-            "label_votes",
-            "verl's trainer draws nothing but the completions of its steps; draw the votes first, for instance with "
-            f"scrl evaluate MODEL QUESTIONS {how}, and give label_votes their file",
-        )
+        yield "label_votes", f"verl draws no votes; give the file of: scrl evaluate MODEL QUESTIONS {how}"
     if config.loss.mean not in LOSS_AGG_MODES:
         yield "loss.mean", f"verl has no mean over {config.loss.mean}; `token` is the mean over a whole update"
     if config.loss.ratio == "completion" and config.loss.dual_clip is not None:
@@ -153,67 +187,6 @@ def _refusals(config: RunConfig, facts: RunFacts) -> Iterator[tuple[str, str]]:
         yield "compute.device", f"verl trains on GPUs, not on {config.compute.device}"
     if rows % gpus:
         yield "trained", f"the {rows} completions of an update cannot be divided evenly among {gpus} GPUs"
-
-
-def _model(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
-    adapter: dict[str, Any] = {}
-    if config.lora is not None:
-        rank = config.lora.rank
-        adapter = {"lora_rank": rank, "lora_alpha": 2 * rank, "target_modules": "all-linear"}
-    return adapter | {
-        "path": config.model,
-        "custom_chat_template": facts.template,
-        "trust_remote_code": config.trust_remote_code,
-        "enable_gradient_checkpointing": config.compute.gradient_checkpointing,
-    }
-
-
-def _actor(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
-    loss, optimizer = config.loss, config.optimizer
-    longest = facts.prompt_tokens + config.sampling.max_tokens
-    return {
-        "ppo_mini_batch_size": min(config.questions_per_update, facts.questions),
-        "ppo_max_token_len_per_gpu": config.compute.micro_batch * longest,
-        "policy_loss": {"loss_mode": "vanilla" if loss.ratio == "token" else "gspo"},
-        "loss_agg_mode": LOSS_AGG_MODES[loss.mean],
-        "loss_scale_factor": config.sampling.max_tokens if loss.mean == "constant" else None,
-        "clip_ratio_low": loss.clip_low,
-        "clip_ratio_high": loss.clip_high,
-        "clip_ratio_c": NO_DUAL_CLIP if loss.dual_clip is None else loss.dual_clip,
-        "use_kl_loss": loss.kl_weight > 0,
-        "kl_loss_coef": loss.kl_weight,
-        "kl_loss_type": loss.kl.removesuffix("-capped"),  # verl's k3 always is
-        "entropy_coeff": loss.entropy_bonus,
-        "grad_clip": optimizer.max_grad_norm,
-        "fsdp_config": {"dtype": "float32" if config.compute.dtype == "float32" else "bfloat16"},
-        "checkpoint": {"save_contents": ["model", "optimizer", "extra", "hf_model"]},
-        "optim": {
-            "lr": optimizer.learning_rate,
-            "lr_warmup_steps_ratio": optimizer.warmup,
-            "lr_scheduler_type": optimizer.schedule,
-            "betas": list(BETAS),
-            "weight_decay": optimizer.weight_decay,
-        },
-    }
-
-
-def _rollout(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
-    sampling, validation = config.sampling, config.evaluation_sampling
-    return {
-        "n": config.trained,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k or -1,
-        "dtype": "float32" if config.compute.dtype == "float32" else "bfloat16",
-        "max_model_len": facts.prompt_tokens + sampling.max_tokens,
-        "val_kwargs": {
-            "n": config.evaluation.completions or 1,
-            "temperature": validation.temperature,
-            "top_p": validation.top_p,
-            "top_k": sampling.top_k or -1,
-            "do_sample": True,
-        },
-    }
 
 
 def read_settings(verl: Mapping[str, Any]) -> RunConfig:
@@ -227,8 +200,8 @@ def read_settings(verl: Mapping[str, Any]) -> RunConfig:
     credit = dict(verl.get("scrl") or {})
     for name in credit:
         if name not in CREDIT_SETTINGS:
-            fix = f" Set {VERL_PLACES[name]} instead." if name in VERL_PLACES else did_you_mean(name, CREDIT_SETTINGS)
-            raise ConfigError(f"scrl.{name}: is not a setting of this engine.{fix}")
+            near = did_you_mean(name, CREDIT_SETTINGS)
+            raise ConfigError(f"scrl.{name}: all but what decides credit has its place in verl's own settings.{near}")
     rollout = verl["actor_rollout_ref"]["rollout"]
     config = build_config(
         credit

@@ -147,10 +147,8 @@ class ScrlTrainer(PPOTrainerSync):
             samples_G.append(sample)
         name = (rows[0].get("extra_info") or {}).get("question_id")
         if name is None and ("elsewhere" in self.rule.needs or self.label_votes is not None):
-            raise ConfigError(
-                f"data.train_files: method {self.rule.method.name!r} looks at earlier votes on every question, and "
-                "verl gives them new names at every step. Name them in the column extra_info.question_id."
-            )
+            reason = f"method {self.rule.method.name!r} looks at earlier votes on a question, and verl renames them"
+            raise ConfigError(f"data.train_files: {reason}. Name them in the column extra_info.question_id.")
         question = Question(uid if name is None else str(name), "")
         return Sampled(question, rows[0]["prompts"].numpy(), tuple(samples_G), self.global_steps - 1)
 
@@ -171,10 +169,8 @@ class ScrlTrainer(PPOTrainerSync):
             groups_B += crediting.credit([sampled], [classes])
             split = groups_B[-1].credit.split_advantages
             if split is not None and np.nansum(split[0] * split[1]) < 0:
-                raise ConfigError(
-                    f"method: {rule.method.name!r} pushes one completion up and down at once, and verl's loss has one "
-                    "advantage per token. Use another method, or the local engine."
-                )
+                reason = "pushes one completion up and down at once, and verl has one advantage per token"
+                raise ConfigError(f"method: {rule.method.name!r} {reason}. Change it, or use engine: local.")
         return groups_B
 
 

@@ -17,18 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from scrl.device import HostCopy, copy_to_host
 from scrl.policy.memory import RESERVED_SHARE
 from scrl.records import Floats, Tokens
 from scrl.sampling.eager_decode import DecodedRows
 from scrl.sampling.gpu.cuda_graphs import CudaGraphs, StepSize, bucket_rows, step_size
-from scrl.sampling.gpu.decode_step import ALIVE, COMPLETION, LENGTH, Ops
+from scrl.sampling.gpu.decode_step import ALIVE, COMPLETION, LENGTH, Completions, Ops
 from scrl.sampling.gpu.fused_weights import FusedWeights, fuse
 from scrl.sampling.gpu.scheduler import Prefix, Row, Scheduler, max_pages, min_pages
 from scrl.sampling.gpu.step_memory import MemorySize, StepMemory, affordable_pages, prompt_teams
-from scrl.sampling.gpu.stop_scanner import StopScanner
 from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.stop_texts import StopTexts
 
@@ -201,7 +200,7 @@ class GraphEngine:
                 self._graphs.step(memory, weights, size, settings)
             scheduler.advance(steps)
             num_rows = len(scheduler.running)
-            before, snapshot = snapshot, _Snapshot.start(memory, num_rows, scanner.needs_tokens)
+            before, snapshot = snapshot, _Snapshot.start(memory, num_rows, scanner.stops is not None)
             scheduler.retire({} if before is None else before.ended(scanner))
             is_changed = len(scheduler.running) < num_rows
 
@@ -236,6 +235,53 @@ def reads_alone(prompts: Sequence[int], suffix_pages: int, page_size: int) -> bo
     if suffix_pages == 1:
         return max(prompts) <= min(SHORT_PROMPT, page_size)
     return max(prompts) <= SHORT_PROMPT or sum(prompts) <= FEW_PROMPT_TOKENS
+
+
+class StopScanner:
+    """Finds out which completions contain a stop text, and where it ends.
+
+    Rows run ahead of the search: tokens after a stop text are dropped.
+    """
+
+    def __init__(self, stops: StopTexts | None, end_tokens: Sequence[int]) -> None:
+        """Without stop texts only end tokens end a completion."""
+        self.stops = stops
+        self._end_tokens = tuple(end_tokens)
+        self._scan_ends: dict[int, int] = {}
+        self._stop_lengths: dict[int, int] = {}
+
+    def scan(self, completions_R: Tensor, lengths_R: Tensor, tokens_RT: Tensor | None) -> dict[int, int]:
+        """The completions whose new tokens complete a stop text, and their lengths up to its end."""
+        if self.stops is None or tokens_RT is None:
+            return {}
+        lengths = {}
+        may_end_RT = self.stops.may_end(tokens_RT.long())
+        for row, (completion, length) in enumerate(zip(completions_R.tolist(), lengths_R.tolist(), strict=True)):
+            first = self._scan_ends.get(completion, 0)
+            self._scan_ends[completion] = max(first, length)
+            for t in first + may_end_RT[row, first:length].nonzero().flatten():
+                so_far_1T = tokens_RT[row : row + 1, : t + 1].long()
+                if completion not in self._stop_lengths and self.stops.reached(so_far_1T, so_far_1T[:, -1]):
+                    self._stop_lengths[completion] = lengths[completion] = int(t) + 1
+        return lengths
+
+    def results(self, completions: Completions, number: int, max_tokens: int) -> DecodedRows:
+        """The first `number` completions, cut after their stop texts."""
+        tokens_RT = completions.tokens_CT[:number, :max_tokens].cpu().long()
+        lengths_R = completions.lengths_C[:number].cpu().long()
+        self.scan(torch.arange(number), lengths_R, tokens_RT)
+        last_R = tokens_RT.gather(1, (lengths_R[:, None] - 1).clamp(min=0)).squeeze(1)
+        finished_R = torch.isin(last_R, torch.tensor(self._end_tokens, dtype=torch.int64))
+        for completion, length in self._stop_lengths.items():
+            lengths_R[completion], finished_R[completion] = length, True
+        return DecodedRows(
+            tokens_RT=tokens_RT,
+            logprobs_RT=completions.logprobs_CT[:number, :max_tokens],
+            entropies_RT=completions.entropies_CT[:number, :max_tokens],
+            facts_RT={name: values_CT[:number, :max_tokens] for name, values_CT in completions.facts_CT.items()},
+            lengths_R=lengths_R,
+            finished_R=finished_R,
+        )
 
 
 class _Snapshot(NamedTuple):
