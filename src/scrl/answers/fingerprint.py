@@ -203,9 +203,8 @@ def _call(call: Call, point: str) -> Ball:
     args = [_sum(arg, point) for arg in call.args]
     if function := balls.FUNCTIONS.get(call.name):
         return function(*args)
-    if call.name.startswith(APPLY) or call.name in ("factorial", "binomial"):
-        return _unknown(call.name, args)
-    raise Unsettled
+    Unsettled.when(not call.name.startswith(APPLY) and call.name not in ("factorial", "binomial"))
+    return _unknown(call.name, args)
 
 
 def _unknown(name: str, args: list[Ball]) -> Ball:
@@ -287,9 +286,8 @@ def _settled(value: Ball) -> Ball:
     Unsettled.when(max(abs(value.real), abs(value.imag)) >= LARGEST)
     if value.spread <= SETTLED * value.size:
         return value
-    if value.size <= value.spread < SETTLED:
-        return Ball(0, 0, 0.0, value.is_real)
-    raise Unsettled
+    Unsettled.when(not value.size <= value.spread < SETTLED)
+    return Ball(0, 0, 0.0, value.is_real)
 
 
 def _digest(values: list[Ball]) -> str:

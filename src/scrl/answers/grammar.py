@@ -44,8 +44,7 @@ def evaluate(tokens: Sequence[Token]) -> Expr:
     """The exact value of one expression, or `Unreadable`."""
     parser = _Parser(tokens)
     value = parser.sum(0)
-    if parser.peek():
-        raise Unreadable(f"unexpected {parser.peek()!r}")
+    Unreadable.when(parser.peek(), "something is left")
     return value
 
 
@@ -77,7 +76,7 @@ class _Parser:
 
     def takes(self, *texts: str) -> bool:
         """Take these tokens if they are next."""
-        is_next = all(self.peek(ahead) == text for ahead, text in enumerate(texts))
+        is_next = self.peek() == texts[0] and all(self.peek(ahead) == text for ahead, text in enumerate(texts))
         self.position += len(texts) * is_next
         return is_next
 
@@ -214,8 +213,7 @@ class _Parser:
     def bracketed(self, opening: str, depth: int) -> Expr:
         bars, self.open_bars = self.open_bars, int(opening == "|")
         value = self.sum(depth + 1)
-        if not self.takes(_CLOSING[opening]):
-            raise Unreadable(f"expected {_CLOSING[opening]}")
+        Unreadable.when(not self.takes(_CLOSING[opening]), "an open bracket")
         self.open_bars = bars
         return value
 
@@ -259,7 +257,7 @@ class _Parser:
 
     def primes(self) -> str:
         """The primes after a name: y', y'', y^\\prime, y^{\\prime}."""
-        spellings = [("'",), ("^", "'"), ("^", "{", "'", "}")] * MAX_PRIMES
+        spellings = [("'",), ("^", "'"), ("^", "{", "'", "}")] * MAX_PRIMES if self.peek() in ("'", "^") else []
         return "".join("'" for spelling in spellings if self.takes(*spelling))
 
     def command(self, name: str, depth: int) -> Expr:
@@ -276,9 +274,8 @@ class _Parser:
             return exact.symbol(f"{name[1:]}({self.letters()})")
         if name in _SYMBOLS:
             return exact.symbol("oo" if name == r"\infty" else name[1:])
-        if name[1:] in FUNCTIONS:
-            return self.function(name[1:], depth)
-        raise Unreadable(f"unknown {name}")
+        Unreadable.when(name[1:] not in FUNCTIONS, "an unknown command")
+        return self.function(name[1:], depth)
 
     def derivative(self) -> Expr | None:
         """`\\frac{dy}{dx}` and `\\frac{\\partial^2 u}{\\partial x^2}` are names: nothing cancels in them."""

@@ -66,7 +66,7 @@ class Words:
 
 
 def read_formula(text: str) -> str | None:
-    """What is said in words: `twelve` → `12`, `two-thirds` → `2/3`, `negative 5` → `-5`, `Option D` → `D`."""
+    """What is said in words: `twelve days` → `12 days`, `two-thirds` → `2/3`, `minus 5` → `-5`, `Option D` → `D`."""
     text = " ".join(text.split())
     if choice := _CHOICE.fullmatch(text):
         return choice[1] or choice[2]
@@ -75,20 +75,13 @@ def read_formula(text: str) -> str | None:
         return value and f"-{value}"
     if fraction := _FRACTION_WORDS.fullmatch(text):
         return f"{_ONES[fraction[1].lower()]}/{_PARTS[fraction[2].lower()]}"
-    return _number(text.rstrip("."))
-
-
-def _number(text: str) -> str | None:
-    """`Twenty-five apples` → `25 apples`."""
-    match = _NUMBER_WORDS.fullmatch(text)
-    if match is None:
+    words = _NUMBER_WORDS.fullmatch(text.rstrip("."))
+    counted = words["rest"].split() if words else []
+    if words is None or (counted and scale_of([word.lower() for word in counted]) is None):
         return None
     values = _ONES | _TENS | {"": 0}
-    hundreds, *others = (values[(match[name] or "").lower()] for name in ("hundreds", "tens", "unit", "ones"))
-    rest = match["rest"].split()
-    if rest and scale_of([word.lower() for word in rest]) is None:
-        return None
-    return " ".join([str(100 * hundreds + sum(others)), *rest])
+    hundreds, *others = (values[(words[name] or "").lower()] for name in ("hundreds", "tens", "unit", "ones"))
+    return " ".join([str(100 * hundreds + sum(others)), *counted])
 
 
 def read_time(cleaned: str) -> str | None:

@@ -153,9 +153,8 @@ def read_number(text: str) -> str | None:
 def _claimed(statement: str) -> str | None:
     """A formula in dollar signs, a pair in brackets, a list of numbers, or a number."""
     statement = _DENIED.sub("", statement)
-    formula, several = _FORMULA.match(statement), _TUPLE.match(statement)
-    if formula or several:
-        return _nonempty((formula[1] or formula[2]) if formula else several and several[1])
+    if written := _FORMULA.match(statement) or _TUPLE.match(statement):
+        return _nonempty(written[written.lastindex or 0])
     claimed = _NAMES.sub("", statement).rpartition("=")[2]
     numbers, number = _NUMBERS.search(claimed), _ANY_NUMBER.search(claimed)
     if numbers and numbers.end() == len(claimed.rstrip(" .*")):

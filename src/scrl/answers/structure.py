@@ -229,10 +229,9 @@ class Structure(Relations):
         if bars:
             names, domain = split(head[0], {r"\in"})
             is_real = not domain or text_of(names[1]) == REALS
-            is_builder = len(bars) == 1 and len(names[0]) == 1 and is_real
-            if is_builder and free_names(head[1]) == {names[0][0].text}:
-                return self.form(head[1])
-            raise Unreadable("set builder")
+            is_solved = len(bars) == 1 and len(names[0]) == 1 and free_names(head[1]) == {names[0][0].text}
+            Unreadable.when(not is_real or not is_solved, "set builder")
+            return self.form(head[1])
         parts, marks = split(inner, {",", ";"})
         if "..." in map(text_of, parts):
             return self.sequence(parts, r"\{", r"\}")
