@@ -326,7 +326,7 @@ SERVER = ("--endpoint", "http://x/v1", "--model", "m", "--questions", "q.jsonl")
 
 @pytest.mark.parametrize(("given", "reason"), [
     (SERVER[:4], "--questions"),
-    ((*SERVER, "q.txt"), "'q.txt'"),
+    ((*SERVER, "q.txt"), "q.txt"),
     ((*SERVER, "--max-token", "5"), "--max-token"),
     ((*SERVER, "--num-generations", "5"), "--num-generations"),
     ((*SERVER, "--device", "cpu"), "--device"),
