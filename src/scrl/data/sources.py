@@ -40,9 +40,7 @@ ModelName = Annotated[str, AfterValidator(_refuse_questions)]
 Limit = Annotated[int | None, Field(ge=1, description="Only the first questions, this many.")]
 DataDir = Annotated[str | None, Field(description="Folder of NAME.jsonl; none: the variable SCRL_DATA, else the hub.")]
 QuestionColumn = Annotated[str | None, Field(description="Of a file: the column with the question; none: by its name.")]
-GoldColumn = Annotated[
-    str | None, Field(description="Of a file: the column with the right answer, only for measuring.")
-]
+GoldColumn = Annotated[str | None, Field(description="Of a file: the column with the right answer, to measure.")]
 IdColumn = Annotated[str | None, Field(description="Of a file: the column with the question's id.")]
 """Settings of where questions are found."""
 
