@@ -12,11 +12,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial, reduce
 from typing import Any
 
 import mpmath
 
-from scrl.answers.exact import HALF
+from scrl.answers.exact import HALF, Unsettled
 
 BITS = 640
 UNIT = 1 << BITS
@@ -38,10 +39,6 @@ mp = mpmath.mp.clone()
 mp.prec = BITS + 64
 
 
-class Unsettled(Exception):  # noqa: N818 - a verdict on an answer, caught where keys are made
-    """No value to enough digits."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ball:
     """All numbers within `error` units of a midpoint; a real one has real numbers only."""
@@ -53,9 +50,7 @@ class Ball:
 
     @property
     def size(self) -> float:
-        if self.is_real:
-            return abs(self.real / UNIT)
-        return math.hypot(self.real / UNIT, self.imag / UNIT)
+        return abs(self.real / UNIT) if self.is_real else math.hypot(self.real / UNIT, self.imag / UNIT)
 
     @property
     def spread(self) -> float:
@@ -87,13 +82,9 @@ I = Ball(0, UNIT, 0.0, is_real=False)  # noqa: E741 - the number
 
 def total(a: Ball, b: Ball) -> Ball:
     """The sum, unless one term is lost beside the other."""
-    sizes = [max(abs(ball.real), abs(ball.imag)) for ball in (a, b)]
-    if (
-        abs(sizes[0].bit_length() - sizes[1].bit_length()) > MAX_RATIO_BITS
-        and sizes[0] > a.error
-        and sizes[1] > b.error
-    ):
-        raise Unsettled
+    one, other = (max(abs(ball.real), abs(ball.imag)) for ball in (a, b))
+    is_lost = abs(one.bit_length() - other.bit_length()) > MAX_RATIO_BITS
+    Unsettled.when(is_lost and one > a.error and other > b.error)
     return Ball(a.real + b.real, a.imag + b.imag, a.error + b.error, a.is_real and b.is_real)
 
 
@@ -108,8 +99,7 @@ def product(a: Ball, b: Ball) -> Ball:
 def inverse(a: Ball) -> Ball:
     """|1/z − 1/m| ≤ r / (|m| (|m| − r))."""
     size = a.size
-    if size <= a.spread:
-        raise Unsettled
+    Unsettled.when(size <= a.spread)
     error = a.error / (size * (size - a.spread)) + 2
     square = a.real * a.real + a.imag * a.imag
     return Ball((a.real << 2 * BITS) // square, -(a.imag << 2 * BITS) // square, error, a.is_real)
@@ -119,35 +109,25 @@ def exponential(a: Ball) -> Ball:
     """|e^z − e^m| ≤ |e^m| (e^r − 1), and e^r − 1 ≤ 2r for r ≤ 1."""
     if not MIN_EXPONENT * UNIT < a.real < MAX_EXPONENT * UNIT or abs(a.imag) > MAX_ANGLE * UNIT or a.spread > 1:
         raise Unsettled
-    value = mp.exp(a.middle)
     size = math.exp(a.real / UNIT) * (1 + 1e-9)
-    return rounded(value, 2 * size * a.error + size * ROUNDING, a.is_real)
+    return rounded(mp.exp(a.middle), 2 * size * a.error + size * ROUNDING, a.is_real)
 
 
 def logarithm(a: Ball) -> Ball:
     """The principal logarithm; |log z − log m| ≤ r / (|m| − r), away from the cut along the negative numbers."""
     size = a.size
-    if size <= a.spread:
-        raise Unsettled
-    if not a.is_real and a.real < a.error and abs(a.imag) <= a.error:
-        raise Unsettled
+    Unsettled.when(size <= a.spread or (not a.is_real and a.real < a.error and abs(a.imag) <= a.error))
     return rounded(mp.log(a.middle), a.error / (size - a.spread), is_real=a.is_real and a.real > 0)
-
-
-def sine(a: Ball) -> Ball:
-    return _circular(mp.sin, a)
-
-
-def cosine(a: Ball) -> Ball:
-    return _circular(mp.cos, a)
 
 
 def _circular(function: Callable[[Number], Number], a: Ball) -> Ball:
     """|sin z − sin m| ≤ r cosh(|Im m| + r), and the same for the cosine."""
-    if a.size > MAX_ANGLE or abs(a.imag) > -MIN_EXPONENT * UNIT or a.spread > 1:
-        raise Unsettled
+    Unsettled.when(a.size > MAX_ANGLE or abs(a.imag) > -MIN_EXPONENT * UNIT or a.spread > 1)
     growth = math.cosh(abs(a.imag / UNIT) + a.spread)
     return rounded(function(a.middle), (a.error + ROUNDING) * growth * (1 + 1e-9), a.is_real)
+
+
+sine = partial(_circular, mp.sin)
 
 
 def power(base: Ball, q: Fraction) -> Ball:
@@ -155,9 +135,7 @@ def power(base: Ball, q: Fraction) -> Ball:
     if q == 1:
         return base
     if q.denominator == 1 and abs(q) <= MAX_REPEATED:
-        result = exactly(1)
-        for _ in range(abs(q.numerator)):
-            result = product(result, base)
+        result = reduce(product, [base] * abs(q.numerator), exactly(1))
         return inverse(result) if q < 0 else result
     if base.is_real and base.real < 0 and q.denominator % 2 == 1:
         size = power(Ball(-base.real, 0, base.error, is_real=True), q)
@@ -196,7 +174,7 @@ def _atan(a: Ball) -> Ball:
 
 
 FUNCTIONS: dict[str, Callable[..., Ball]] = {
-    "sin": sine, "cos": cosine, "asin": _asin, "atan": _atan, "ln": logarithm, "inv": inverse,
+    "sin": sine, "cos": partial(_circular, mp.cos), "asin": _asin, "atan": _atan, "ln": logarithm, "inv": inverse,
     "log": lambda base, a: product(logarithm(a), inverse(logarithm(base))),
     "pow": lambda base, exponent: exponential(product(exponent, logarithm(base))),
 }  # fmt: skip

@@ -28,12 +28,26 @@ APPLY = "apply "
 """Name prefix of a call of an unknown function: f(x) is `apply f`."""
 
 
-class Unreadable(Exception):  # noqa: N818 - a verdict on an answer, caught where forms are made
+class Refused(Exception):  # noqa: N818 - a verdict on an answer, caught where forms are made
+    """No form but its text."""
+
+    @classmethod
+    def when(cls, condition: object, reason: str = "") -> None:
+        """Refuse if the condition holds."""
+        if condition:
+            raise cls(reason)
+
+
+class Unreadable(Refused):
     """This text cannot be computed with."""
 
 
 class Incomputable(Unreadable):
     """It can be read but must not be computed: too large, undefined, ambiguous, or not a number."""
+
+
+class Unsettled(Refused):
+    """No value to enough digits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +61,9 @@ class Call:
     def text(self) -> str:
         """The spelling of this value in keys."""
         return f"{self.name}({', '.join(arg.text for arg in self.args)})"
+
+    def __str__(self) -> str:
+        return self.text
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Call) and self.text == other.text
@@ -70,7 +87,7 @@ class Expr:
     def __add__(self, other: Expr) -> Expr:
         terms = dict(self.terms)
         for monomial, coefficient in other.terms.items():
-            _accumulate(terms, monomial, coefficient)
+            terms[monomial] = terms[monomial] + coefficient if monomial in terms else coefficient
         return checked(terms)
 
     def __neg__(self) -> Expr:
@@ -87,13 +104,13 @@ class Expr:
         for left, x in self.terms.items():
             for right, y in other.terms.items():
                 factor, monomial = normal((*left, *right)) if left and right else (Fraction(1), left or right)
-                _accumulate(terms, monomial, x * y * factor)
+                terms[monomial] = terms.get(monomial, 0) + x * y * factor
         return checked(terms)
 
     @cached_property
     def is_closed(self) -> bool:
         """True when the text decides equality: no opaque function value inside."""
-        return not any(isinstance(atom, Call) for monomial in self.terms for atom, _ in monomial)
+        return not any(isinstance(atom, Call) for atom in self._atoms())
 
     @cached_property
     def text(self) -> str:
@@ -112,8 +129,8 @@ class Expr:
     @cached_property
     def names(self) -> frozenset[str]:
         """The symbols at any depth, the constants pi, e, i and oo included."""
-        atoms = self._atoms()
-        return frozenset(atom for atom in atoms if isinstance(atom, str)).union(*(arg.names for arg in self._args()))
+        names = frozenset(atom for atom in self._atoms() if isinstance(atom, str))
+        return names.union(*(arg.names for arg in self._args()))
 
     @cached_property
     def symbols(self) -> frozenset[str]:
@@ -147,8 +164,7 @@ def symbol(name: str) -> Expr:
 
 def call(name: str, *args: Expr) -> Expr:
     """An opaque function value."""
-    if sum(len(arg.text) for arg in args) > MAX_CALL_CHARS:
-        raise Incomputable("too long to compare")
+    Incomputable.when(sum(len(arg.text) for arg in args) > MAX_CALL_CHARS, "too long to compare")
     return Expr({((Call(name, args), Fraction(1)),): Fraction(1)})
 
 
@@ -159,9 +175,7 @@ def integer_text(n: int) -> str:
 
 def fraction_text(q: Fraction) -> str:
     """`3`, `-1/2`."""
-    if q.denominator == 1:
-        return integer_text(q.numerator)
-    return f"{integer_text(q.numerator)}/{integer_text(q.denominator)}"
+    return integer_text(q.numerator) + (f"/{integer_text(q.denominator)}" if q.denominator != 1 else "")
 
 
 def leading(a: Expr) -> Fraction:
@@ -169,20 +183,11 @@ def leading(a: Expr) -> Fraction:
     return a.terms[min(a.terms, key=_monomial_text)]
 
 
-def _accumulate(terms: dict[Monomial, Fraction], monomial: Monomial, coefficient: Fraction) -> None:
-    total = terms.get(monomial, Fraction(0)) + coefficient
-    if total:
-        terms[monomial] = total
-    else:
-        terms.pop(monomial, None)
-
-
 def checked(terms: dict[Monomial, Fraction]) -> Expr:
-    """An expression within bounds."""
-    if len(terms) > MAX_TERMS:
-        raise Incomputable("too many terms")
-    if any(bits(coefficient) > MAX_BITS for coefficient in terms.values()):
-        raise Incomputable("number too large")
+    """An expression within bounds, without terms that cancelled."""
+    terms = {monomial: coefficient for monomial, coefficient in terms.items() if coefficient}
+    Incomputable.when(len(terms) > MAX_TERMS, "too many terms")
+    Incomputable.when(any(bits(coefficient) > MAX_BITS for coefficient in terms.values()), "number too large")
     return Expr(terms)
 
 
@@ -209,30 +214,23 @@ def normal(powers: Iterable[tuple[Atom, Fraction]]) -> tuple[Fraction, Monomial]
             factor *= -1 if turns >= 2 else 1
             exponents[atom] = Fraction(turns % 2)
     kept = [(atom, exponent) for atom, exponent in exponents.items() if exponent]
-    return factor, tuple(sorted(kept, key=lambda pair: _atom_text(pair[0])))
-
-
-def _atom_text(atom: Atom) -> str:
-    return atom.text if isinstance(atom, Call) else str(atom)
+    return factor, tuple(sorted(kept, key=lambda pair: str(pair[0])))
 
 
 def _monomial_text(monomial: Monomial) -> str:
-    return "*".join(_atom_text(atom) if e == 1 else f"{_atom_text(atom)}^({fraction_text(e)})" for atom, e in monomial)
+    return "*".join(str(atom) if e == 1 else f"{atom}^({fraction_text(e)})" for atom, e in monomial)
 
 
 def _term_text(coefficient: Fraction, monomial: Monomial) -> str:
     if not monomial:
         return fraction_text(coefficient)
-    if coefficient == 1:
-        return _monomial_text(monomial)
-    return f"{fraction_text(coefficient)}*{_monomial_text(monomial)}"
+    return ("" if coefficient == 1 else f"{fraction_text(coefficient)}*") + _monomial_text(monomial)
 
 
 def decimal(text: str) -> Fraction:
     """`025`, `142.0`, `.5`, `4.5e33`, exactly."""
     _, _, exponent = text.lower().partition("e")
-    if exponent and abs(int(exponent)) > MAX_EXPONENT:
-        raise Incomputable("exponent too large")
+    Incomputable.when(exponent and abs(int(exponent)) > MAX_EXPONENT, "exponent too large")
     return Fraction(text.removesuffix("."))
 
 

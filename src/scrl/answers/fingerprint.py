@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 
 from scrl.answers import balls
-from scrl.answers.balls import BITS, UNIT, Ball, Number, Unsettled, exactly, lock, mp, product, total
-from scrl.answers.exact import APPLY, HALF, Atom, Call, Expr, bits, number, symbol
+from scrl.answers.balls import BITS, UNIT, Ball, Number, exactly, lock, mp, product, total
+from scrl.answers.exact import APPLY, HALF, Atom, Call, Expr, Unsettled, bits, number, symbol
 from scrl.answers.powers import power
 
 KEY_DIGITS = 100
@@ -72,8 +73,7 @@ def _needs_points(expr: Expr) -> bool:
     """Whether the text of an expression does not decide; what is too large for the digits raises."""
     if expr.is_closed or expr.functions & POINTLESS:
         return False
-    if "oo" in expr.names or _height(expr) > MAX_HEIGHT:
-        raise Unsettled
+    Unsettled.when("oo" in expr.names or _height(expr) > MAX_HEIGHT)
     return True
 
 
@@ -94,8 +94,7 @@ def _height(expr: Expr) -> int:
 def sign_of(constant: Expr) -> int:
     """−1 or 1 for a real number that is not 0."""
     value = _real(constant)
-    if abs(value.real) <= value.error:
-        raise Unsettled
+    Unsettled.when(abs(value.real) <= value.error)
     return 1 if value.real > 0 else -1
 
 
@@ -105,8 +104,7 @@ def floor_of(constant: Expr) -> int:
         return constant.rational.numerator // constant.rational.denominator
     value = _real(constant)
     low, high = (value.real + side * math.ceil(value.error) >> BITS for side in (-1, 1))
-    if low != high:
-        raise Unsettled
+    Unsettled.when(low != high)
     return low
 
 
@@ -118,12 +116,10 @@ def real_value(constant: Expr) -> Number:
 
 
 def _real(constant: Expr) -> Ball:
-    if constant.symbols:
-        raise Unsettled
+    Unsettled.when(constant.symbols)
     with lock:
         value = _value(constant, "")
-    if not value.is_real:
-        raise Unsettled
+    Unsettled.when(not value.is_real)
     return value
 
 
@@ -148,12 +144,10 @@ def _outer_end(constant: Expr) -> Fraction:
     with lock:
         value = _value(constant, "")
     size = abs(value.real)
-    if abs(value.imag) > value.error:
-        raise Unsettled
+    Unsettled.when(abs(value.imag) > value.error)
     if size <= value.error and value.spread < SETTLED:
         return Fraction(0)
-    if value.error * ROUNDABLE > size:
-        raise Unsettled
+    Unsettled.when(value.error * ROUNDABLE > size)
     end = size + math.ceil(value.error)
     return Fraction(end if value.real > 0 else -end, UNIT)
 
@@ -185,8 +179,7 @@ def _atom(atom: Atom, point: str) -> Ball:
         return exactly(atom)
     if isinstance(atom, Call):
         return _call(atom, point)
-    if atom == "oo":
-        raise Unsettled
+    Unsettled.when(atom == "oo")
     return {"pi": balls.PI, "e": balls.E, "i": balls.I}.get(atom) or _generic(atom, point)
 
 
@@ -244,10 +237,8 @@ def _identify_real(x: Number, radius: float) -> Expr | None:
         q = _near_fraction(x / scale, radius)
         if q is not None:
             return number(q) * unit
-    for candidate in (*_quadratic_roots(x), *_biquadratic_roots(x)):
-        if abs(_sum(candidate, "").middle - x) <= radius + abs(x) * SETTLED:
-            return candidate
-    return None
+    near = (root for root in _roots(x) if abs(_sum(root, "").middle - x) <= radius + abs(x) * SETTLED)
+    return next(near, None)
 
 
 def _near_fraction(x: Number, radius: float) -> Fraction | None:
@@ -265,48 +256,31 @@ def _rational(value: Ball) -> Fraction | None:
     return _near_fraction(mp.re(value.middle), radius) if abs(mp.im(value.middle)) <= radius else None
 
 
-def _quadratic_roots(x: Number) -> list[Expr]:
-    """a x² + b x + c = 0 in small whole numbers: p ± √q."""
-    relation = _relation([mp.mpf(1), x, x * x])
-    if relation is None:
-        return []
-    c, b, a = relation
-    p = -b / (2 * a)
-    q = p * p - c / a
-    return [number(p) + _root_of(q) * sign for sign in (1, -1)] if q > 0 else []
+def _roots(x: Number) -> Iterator[Expr]:
+    """p ± √q that solve a x² + b x + c = 0, then ±√u ± √v that solve a x⁴ + b x² + c = 0 where c/a is a square."""
+    if relation := _relation(x):
+        p, product = relation
+        if p * p > product:
+            yield from (number(p) + _root_of(p * p - product) * sign for sign in (1, -1))
+    if relation := _relation(x * x):
+        p, product = relation
+        m = _root_of(product).rational
+        if m is not None and p >= m:
+            root_u, root_v = _root_of((p + m) / 2), _root_of((p - m) / 2)
+            yield from (root_u * one + root_v * other for one in (1, -1) for other in (1, -1))
 
 
-def _biquadratic_roots(x: Number) -> list[Expr]:
-    """a x⁴ + b x² + c = 0 with c/a = m²: ±√u ± √v with u, v = (−b/2a ± m)/2."""
-    relation = _relation([mp.mpf(1), x**2, x**4])
-    if relation is None:
-        return []
-    c, b, a = relation
-    m = _fraction_root(c / a)
-    if m is None:
-        return []
-    u, v = (-b / (2 * a) + m) / 2, (-b / (2 * a) - m) / 2
-    if u < 0 or v < 0:
-        return []
-    root_u, root_v = map(_root_of, (u, v))
-    return [root_u * one + root_v * other for one in (1, -1) for other in (1, -1)]
-
-
-def _relation(powers: list[Number]) -> tuple[Fraction, ...] | None:
-    """Small whole numbers whose products with the powers add up to nothing."""
-    relation = mp.pslq(powers, tol=mp.mpf(SETTLED), maxcoeff=MAX_COEFFICIENT, maxsteps=1_000)
-    return tuple(map(Fraction, relation)) if relation is not None and relation[2] else None
+def _relation(y: Number) -> tuple[Fraction, Fraction] | None:
+    """−b/2a and c/a, where a y² + b y + c = 0 in small whole numbers: half the sum and the product of the solutions."""
+    relation = mp.pslq([mp.mpf(1), y, y * y], tol=mp.mpf(SETTLED), maxcoeff=MAX_COEFFICIENT, maxsteps=1_000)
+    if relation is None or not relation[2]:
+        return None
+    c, b, a = map(Fraction, relation)
+    return -b / (2 * a), c / a
 
 
 def _root_of(q: Fraction) -> Expr:
     return power(number(q), number(HALF))
-
-
-def _fraction_root(q: Fraction) -> Fraction | None:
-    if q < 0:
-        return None
-    root = Fraction(math.isqrt(q.numerator), math.isqrt(q.denominator))
-    return root if root * root == q else None
 
 
 # Keys
@@ -314,8 +288,7 @@ def _fraction_root(q: Fraction) -> Fraction | None:
 
 def _settled(value: Ball) -> Ball:
     """A value in range and known to more digits than a key has; one that may be zero must be zero to as many."""
-    if max(abs(value.real), abs(value.imag)) >= LARGEST:
-        raise Unsettled
+    Unsettled.when(max(abs(value.real), abs(value.imag)) >= LARGEST)
     if value.spread <= SETTLED * value.size:
         return value
     if value.size <= value.spread < SETTLED:
@@ -338,6 +311,5 @@ def _digits(part: int, value: Ball) -> str:
     error = math.ceil(value.error)
     above, below = (10**places, 1) if places >= 0 else (1, 10**-places)
     low, high = ((2 * (part + side * error) * above + UNIT * below) // (2 * UNIT * below) for side in (-1, 1))
-    if low != high:
-        raise Unsettled
+    Unsettled.when(low != high)
     return f"{low}e{-places}"

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from scrl.answers.balls import Unsettled
-from scrl.answers.exact import Unreadable, fraction_text
+from scrl.answers.exact import Refused, fraction_text
 from scrl.answers.grammar import MAX_DEPTH
 from scrl.answers.prose import FORMULAS, read_formula, read_time, read_words
 from scrl.answers.relations import Form, set_form
@@ -102,5 +101,5 @@ def _form(answer: str, significant_digits: int | None) -> Form | None:
         return text
     try:
         return Structure(significant_digits).form(tokens)
-    except (Unreadable, Unsettled, RecursionError, ValueError):
+    except (Refused, RecursionError, ValueError):
         return text

@@ -6,8 +6,7 @@ import math
 from fractions import Fraction
 from functools import partial
 
-from scrl.answers.balls import Unsettled
-from scrl.answers.exact import HALF, UNIT, Expr, Incomputable, call, leading, number, symbol
+from scrl.answers.exact import HALF, UNIT, Expr, Incomputable, Unsettled, call, leading, number, symbol
 from scrl.answers.fingerprint import floor_of, sign_of
 from scrl.answers.powers import divide, power
 
@@ -66,8 +65,7 @@ def factorial(a: Expr) -> Expr:
         return divide(above, math.prod((base - number(k) for k in range(-int(shift))), start=number(1)))
     if n is None or n.denominator != 1 or n < 0:
         return call("factorial", a)
-    if n > MAX_FACTORIAL:
-        raise Incomputable("factorial too large")
+    Incomputable.when(n > MAX_FACTORIAL, "factorial too large")
     return number(math.factorial(int(n)))
 
 
@@ -78,8 +76,7 @@ def binomial(a: Expr, b: Expr) -> Expr:
         return divide(factorial(a), factorial(b) * factorial(a - b))
     if n is None or k is None or n.denominator != 1 or k.denominator != 1 or not 0 <= k <= n:
         return call("binomial", a, b)
-    if n > MAX_FACTORIAL:
-        raise Incomputable("binomial too large")
+    Incomputable.when(n > MAX_FACTORIAL, "binomial too large")
     return number(math.comb(int(n), int(k)))
 
 
@@ -89,7 +86,9 @@ def absolute(a: Expr) -> Expr:
         return a
     if not a.symbols:
         if any(atom == "i" for monomial in a.terms for atom, _ in monomial):
-            real, imaginary = parts(a)
+            Incomputable.when(not a.is_closed, "the size of an open complex number")
+            turned = Expr({m: c for m, c in a.terms.items() if any(atom == "i" for atom, _ in m)})
+            real, imaginary = a - turned, turned * -symbol("i")
             return power(real * real + imaginary * imaginary, number(HALF))
         try:
             return -a if sign_of(a) < 0 else a
@@ -97,15 +96,6 @@ def absolute(a: Expr) -> Expr:
             return call("fabs", a)
     scale = leading(a)
     return call("fabs", a * (1 / scale)) * abs(scale)
-
-
-def parts(a: Expr) -> tuple[Expr, Expr]:
-    """The real and the imaginary part of a closed number."""
-    if not a.is_closed:
-        raise Incomputable("the size of an open complex number")
-    turned = {m: c for m, c in a.terms.items() if any(atom == "i" for atom, _ in m)}
-    real = Expr({m: c for m, c in a.terms.items() if m not in turned})
-    return real, Expr(turned) * -symbol("i")
 
 
 def rounded(name: str, a: Expr) -> Expr:

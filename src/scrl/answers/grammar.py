@@ -162,12 +162,10 @@ class _Parser:
         seen: set[str] = set()
         while self.kind() == "mark" and self.peek() in ("^", "!", "°"):
             mark = self.take().text
-            if mark in seen:
-                raise Incomputable("repeated powers or factorials")
+            Incomputable.when(mark in seen, "repeated powers or factorials")
             seen.add(mark)
             self.expanded += len(value.terms) > 1
-            if self.expanded > MAX_EXPANDED:
-                raise Incomputable("too many powers of sums")
+            Incomputable.when(self.expanded > MAX_EXPANDED, "too many powers of sums")
             if mark == "!":
                 value = functions.factorial(value)
             elif mark == "^":
@@ -185,8 +183,7 @@ class _Parser:
         """What a command such as \\frac takes: a braced sum, or one digit, letter or command."""
         if self.kind() == "number" and len(self.peek()) > 1:
             digits = self.peek()
-            if not digits.isdecimal():
-                raise Unreadable("expected a digit")
+            Unreadable.when(not digits.isdecimal(), "expected a digit")
             self.tokens[self.position] = Token("number", digits[1:])
             return exact.number(int(digits[0]))
         return self.bare_atom(depth)
@@ -198,8 +195,7 @@ class _Parser:
         return self.atom(depth + 1)
 
     def atom(self, depth: int) -> Expr:
-        if depth > MAX_DEPTH:
-            raise Unreadable("nested too deeply")
+        Unreadable.when(depth > MAX_DEPTH, "nested too deeply")
         token = self.take()
         if token.kind == "number":
             return exact.number(exact.decimal(token.text))
@@ -303,8 +299,7 @@ class _Parser:
         start = self.position
         while self.kind() == "letter":
             self.take()
-        if self.position == start:
-            raise Unreadable("a figure without a name")
+        Unreadable.when(self.position == start, "a figure without a name")
         return " ".join(token.text for token in self.tokens[start : self.position])
 
     def root(self, depth: int) -> Expr:
@@ -312,10 +307,8 @@ class _Parser:
         index = Fraction(2)
         if self.takes("["):
             index = self.bracketed("[", depth).rational or Fraction(0)
-            if index.denominator != 1 or not 1 < index < 100:
-                raise Unreadable("root index")
-        if self.kind() == "number" and len(self.peek()) > 1:
-            raise Incomputable("a root without braces")
+            Unreadable.when(index.denominator != 1 or not 1 < index < 100, "root index")
+        Incomputable.when(self.kind() == "number" and len(self.peek()) > 1, "a root without braces")
         return powers.power(self.slot(depth), exact.number(1 / index))
 
     def function(self, name: str, depth: int) -> Expr:
@@ -323,15 +316,13 @@ class _Parser:
         base = self.log_base(depth) if name in ("log", "lg") else None
         exponent = self.signed(self.exponent, depth) if self.takes("^") else None
         if exponent is not None and exponent.rational == -1:
-            if name not in _INVERTIBLE:
-                raise Unreadable("the inverse of this function")
+            Unreadable.when(name not in _INVERTIBLE, "the inverse of this function")
             name, exponent = f"a{name}", None
         self.open_angles += name in _TRIGONOMETRIC
         is_bare = self.peek() not in ("(", "[", "{")
         argument = self.signed(self.function_argument, depth)
         self.open_angles -= name in _TRIGONOMETRIC
-        if is_bare and self.peek() == "/":
-            raise Incomputable("cos 2π/3 is read in two ways")
+        Incomputable.when(is_bare and self.peek() == "/", "cos 2π/3 is read in two ways")
         name = _ALIASES.get(name, name)
         if name == "exp":
             value = powers.power(exact.symbol("e"), argument)
@@ -354,7 +345,6 @@ class _Parser:
             return self.atom(depth + 1)
         value = self.factor(depth + 1)
         while self.kind() in ("number", "letter") or self.peek() in (r"\pi", r"\frac", r"\sqrt"):
-            if self.kind() == "number":
-                raise Incomputable("a number right after a function's argument")
+            Incomputable.when(self.kind() == "number", "a number right after a function's argument")
             value *= self.factor(depth + 1)
         return value

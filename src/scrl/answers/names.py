@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from scrl.answers.tokens import Token, Tokens, inside, is_one_number, outside, split, text_of
 from scrl.answers.units import SCALES, UNIT_LETTERS, scale_of
 
-NEUTRAL = frozenset(
-    {"answer", "the answer", "final answer", "the final answer", "ans", "result", "solution", "solutions"}
-)
+NEUTRAL = frozenset("answer|the answer|final answer|the final answer|ans|result|solution|solutions".split("|"))
 """Labels that say nothing."""
 _PREAMBLE = frozenset(
     "the a an is are answer final point points value values number interval set vector line pair ordered equation "
@@ -29,8 +27,7 @@ _CHANCES = frozenset("P p E Pr Var Cov".split())
 """Names whose argument is an event or a random variable, whatever is computed with it: P(A + B), P(X = 2), E[X^2]."""
 _ALWAYS_FUNCTIONS = frozenset("fgFG")
 """f(-1) is a value of f; x(-1) is a product."""
-_TERM = re.compile(r"[A-Za-z]_([a-z])")
-"""a_n, of a sequence."""
+_TERM = re.compile(r"[A-Za-z]_([a-z])")  # a_n, of a sequence
 _NUMBERINGS = [re.compile(numbering) for numbering in (r"\d\d?", "[a-z]", "[A-Z]", "[ivx]+", "[IVX]+")]
 _USUAL = [names.split() for names in ("r h", "m b", "theta phi", "r theta phi", "rho theta phi")]
 """Names that are not written in alphabetical order."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
 from operator import mul
 
 from scrl.answers import exact
-from scrl.answers.exact import Atom, Call, Expr, Incomputable, Monomial, call, normal, number
+from scrl.answers.exact import Atom, Call, Expr, Incomputable, Monomial, Unreadable, call, normal, number
 
 MAX_EXPANDED_POWER = 12
 MAX_RADICAND_BITS = 200
@@ -27,16 +28,13 @@ def divide(a: Expr, b: Expr) -> Expr:
 
 def invert(a: Expr) -> Expr:
     """1 / a: square roots and i leave the denominator; other sums stay as an opaque inv(…)."""
-    if not a.terms:
-        raise Incomputable("division by zero")
+    Incomputable.when(not a.terms, "division by zero")
     numerator, denominator = _without_quadratics(a)
     if len(denominator.terms) == 1:
         ((monomial, coefficient),) = denominator.terms.items()
-        calls = [
-            (atom, power) for atom, power in monomial if isinstance(atom, Call) and atom.name == "inv" and power == 1
-        ]
-        factor, flipped = normal((atom, -power) for atom, power in monomial if (atom, power) not in calls)
-        numerator = math.prod((atom.args[0] for atom, _ in calls), start=numerator)  # 1 / (1 / (x + 1))
+        inverses = [atom for atom, power in monomial if isinstance(atom, Call) and atom.name == "inv" and power == 1]
+        factor, flipped = normal((atom, -power) for atom, power in monomial if atom not in inverses)
+        numerator = math.prod((atom.args[0] for atom in inverses), start=numerator)  # 1 / (1 / (x + 1))
         return numerator * Expr({flipped: factor / coefficient})
     shared, rest = _monomial_content(denominator)
     flipped = tuple((atom, -exponent) for atom, exponent in shared)
@@ -139,8 +137,7 @@ def power(base: Expr, exponent: Expr) -> Expr:
     if q.denominator == 1:
         return _integer_power(base, q.numerator)
     if not base.terms:
-        if q < 0:
-            raise Incomputable("division by zero")
+        Incomputable.when(q < 0, "division by zero")
         return number(0)
     if len(base.terms) > 1:
         return call("pow", base, exponent)
@@ -184,8 +181,7 @@ def _integer_power(base: Expr, n: int) -> Expr:
             return _rational_power_of_term(base, Fraction(n))
         factor, raised = normal((atom, exponent * n) for atom, exponent in monomial)
         return exact.checked({raised: coefficient**n * factor})
-    if n > MAX_EXPANDED_POWER:
-        raise Incomputable("power too large to expand")
+    Incomputable.when(n > MAX_EXPANDED_POWER, "power too large to expand")
     return math.prod([base] * n, start=number(1))
 
 
@@ -213,25 +209,21 @@ def _rational_power_of_term(base: Expr, q: Fraction) -> Expr:
     return exact.checked({raised: factor * sign})
 
 
-def _factor(n: int) -> dict[int, int]:
+def _factor(n: int) -> Counter[int]:
     """Prime factors of n; refuses what trial division cannot finish."""
-    if n.bit_length() > MAX_RADICAND_BITS:
-        raise exact.Unreadable("radicand too large to factor")
-    factors: dict[int, int] = {}
-    divisor = 2
-    while divisor * divisor <= n and divisor < FACTOR_LIMIT:
+    Unreadable.when(n.bit_length() > MAX_RADICAND_BITS, "radicand too large to factor")
+    factors: Counter[int] = Counter()
+    for divisor in itertools.chain([2], range(3, FACTOR_LIMIT, 2)):
+        if divisor * divisor > n:
+            break
         while n % divisor == 0:
-            factors[divisor] = factors.get(divisor, 0) + 1
+            factors[divisor] += 1
             n //= divisor
-        divisor += 1 if divisor == 2 else 2
-    if n > 1:
-        if n >= FACTOR_LIMIT**2:
-            root = math.isqrt(n)
-            if root * root != n or root >= FACTOR_LIMIT**2:
-                raise exact.Unreadable("radicand too large to factor")
-            return factors | {root: 2}
-        factors[n] = factors.get(n, 0) + 1
-    return factors
+    if n < FACTOR_LIMIT**2:
+        return factors | Counter([n] if n > 1 else [])
+    root = math.isqrt(n)
+    Unreadable.when(root * root != n or root >= FACTOR_LIMIT**2, "radicand too large to factor")
+    return factors | Counter([root, root])
 
 
 def product(factors: Sequence[Expr]) -> Expr:

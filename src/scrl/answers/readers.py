@@ -16,7 +16,7 @@ from scrl.user_code import import_user_module, refuse_pythons_own
 
 Reader = Callable[[str], str | None]
 
-_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
+_BARE_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*+(?!\{)")
 _BRACES = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*\{|\\.|[{}]", re.DOTALL)
 _MAX_BARE = 200
 _LOOKED_AT = 50_000
@@ -54,8 +54,7 @@ _STATED = re.compile(
 )
 _ANY_NUMBER = re.compile(_NUMBER)
 _HALF_A_NUMBER = re.compile(r"[\d.,/]+$")
-_NUMBERS = re.compile(rf"{_NUMBER}(?:(?:[,;]\s?(?:and |or )?| (?:and|or) ){_NUMBER})*")
-"""3, 5 and 7."""
+_NUMBERS = re.compile(rf"{_NUMBER}(?:(?:[,;]\s?(?:and |or )?| (?:and|or) ){_NUMBER})*")  # 3, 5 and 7
 _NAMES = re.compile(r"\b[A-Za-z] ?= ?")
 _FORMULA = re.compile(r"\s{0,3}(?:\$([^$]{1,60})\$(?! ?\d)|\\\(([^$]{1,60}?)\\\))")
 """The answer is $\\frac{3}{4}$: all of it. $18, not $9: no formula, but money."""
@@ -63,8 +62,7 @@ _DENIED = re.compile(r"\bnot\b[^.;]*?(?:\bbut\b|$)|\bnot\b[^.;]*", re.IGNORECASE
 """What is denied: `not 5 but` in `not 5 but 7`."""
 _NEGATIVE = re.compile(r"\b(?:negative|minus)\s+$|-\s*\($", re.IGNORECASE)
 _SCALE = re.compile(r" (?:hundred|thousand|million|billion|trillion)\b", re.IGNORECASE)
-_FORMULA_FOLLOWS = re.compile(r"\s?[A-Za-z]\s?[-+*/^=]|[-–]\d|\s(?:or|to)\s\d")
-"""2x+3, 5-7, 5 or 6: no number."""
+_FORMULA_FOLLOWS = re.compile(r"\s?[A-Za-z]\s?[-+*/^=]|[-–]\d|\s(?:or|to)\s\d")  # 2x+3, 5-7, 5 or 6: no number
 _TUPLE = re.compile(r"\s{0,3}(\([^()]{1,60},[^()]{1,60}\))")
 _SHORT = 40
 _WINDOW = 80
@@ -92,8 +90,7 @@ _CHOSEN = re.compile(
     rf"\b(?i:option|choice|it is|it must be|I (?:choose|pick|select))(?i: is)?[ :]{{1,2}}[({{\[*_$\\]{{0,4}}{_LETTER}"
     r"|(?<![\w'])([A-J])[)\]*]{0,3} (?:is|must be|would be) (?:the )?(?:correct|right|best|true|answer)\b"
 )
-_LONE_CHOICE = re.compile(r"[\s*_$(\[]{0,8}([A-J])(?:[\s*_$)\].:]{0,8}|[).:]{1,2}[\s*_]+\S.*)")
-"""(C), or B. 3.2 eV."""
+_LONE_CHOICE = re.compile(r"[\s*_$(\[]{0,8}([A-J])(?:[\s*_$)\].:]{0,8}|[).:]{1,2}[\s*_]+\S.*)")  # (C), or B. 3.2 eV
 
 
 def read_last_box(text: str) -> str | None:
@@ -103,7 +100,9 @@ def read_last_box(text: str) -> str | None:
     if start < 0:
         return None
     plain = _PLAIN_BOX.match(text, start)
-    content = plain[1] if plain else _box_at(text, start) or _last_balanced_box(text) or ""
+    content = (
+        plain[1] if plain else _bare_box(text, start) or _last_balanced_box(text[start:]) or _last_balanced_box(text)
+    )
     if content.strip() or not _EMPTY_BOX.search(text):
         return content.strip() or None
     return read_last_box(_EMPTY_BOX.sub("", text))
@@ -290,25 +289,12 @@ def _nonempty(answer: str | None) -> str | None:
     return answer.strip() or None if answer is not None else None
 
 
-def _box_at(text: str, start: int) -> str | None:
-    """The box that starts here, if it is balanced."""
-    opening = _BOX.match(text, start)
+def _bare_box(text: str, start: int) -> str | None:
+    r"""What follows the \boxed here if it has no braces, up to a space or a dollar sign: `5`, `\frac{1}{2}`."""
+    opening = _BARE_BOX.match(text, start)
     if opening is None:
         return None
-    if text[opening.end() : opening.end() + 1] != "{":
-        return _bare_box(text[opening.end() : opening.end() + _MAX_BARE])
-    depth = 0
-    for brace in _BRACES.finditer(text, opening.end()):
-        depth += brace[0].endswith("{") and brace[0] != r"\{"
-        depth -= brace[0] == "}"
-        if depth == 0 and brace[0] == "}":
-            return text[opening.end() + 1 : brace.start()]
-    return None
-
-
-def _bare_box(text: str) -> str | None:
-    r"""What follows a \boxed without braces, up to a space or a dollar sign: `5`, `\frac{1}{2}`."""
-    depth = 0
+    text, depth = text[opening.end() : opening.end() + _MAX_BARE], 0
     for index, letter in enumerate(text):
         depth += (letter == "{") - (letter == "}")
         if depth < 0 or (depth == 0 and (letter.isspace() or letter == "$")):
@@ -316,20 +302,18 @@ def _bare_box(text: str) -> str | None:
     return text.rstrip(_TRAILING) if depth == 0 else None
 
 
-def _last_balanced_box(text: str) -> str | None:
+def _last_balanced_box(text: str) -> str:
     """The last balanced box, in one pass with a stack: a text full of unclosed boxes takes linear time."""
-    stack: list[int | None] = []
-    last: tuple[int, str] | None = None
+    stack: list[int] = []
+    last, content = 0, ""
     for brace in _BRACES.finditer(text):
-        if brace[0] == "{":
-            stack.append(None)
-        elif brace[0] == "}":
-            start = stack.pop() if stack else None
-            if start is not None and (last is None or start > last[0]):
-                last = (start, text[start : brace.start()])
+        if brace[0] == "}" and stack:
+            start = stack.pop()
+            if start > last:
+                last, content = start, text[start : brace.start()]
         elif brace[0].endswith("{") and brace[0] != r"\{":
-            stack.append(brace.end())
-    return last[1] if last else None
+            stack.append(0 if brace[0] == "{" else brace.end())
+    return content
 
 
 def _clean_number(text: str) -> str:

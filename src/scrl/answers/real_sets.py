@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -71,13 +71,14 @@ def set_key(intervals: RealSet) -> str:
 
 def intersect(one: RealSet, other: RealSet) -> RealSet:
     """What is in both."""
-    return unite(Interval(max(a.low, b.low), min(a.high, b.high)) for a in one for b in other)
+    return unite([Interval(max(a.low, b.low), min(a.high, b.high)) for a in one for b in other])
 
 
-def unite(intervals: Iterable[Interval]) -> RealSet:
+def unite(*sets: Sequence[Interval]) -> RealSet:
     """What is in any of them; intervals that touch become one, and empty ones vanish."""
     merged: list[Interval] = []
-    for interval in sorted((part for part in intervals if part.low < part.high), key=lambda part: part.low):
+    parts = (part for found in sets for part in found if part.low < part.high)
+    for interval in sorted(parts, key=lambda part: part.low):
         if merged and not merged[-1].high < interval.low:
             last = merged.pop()
             interval = Interval(last.low, max(last.high, interval.high))
@@ -109,22 +110,20 @@ def solution(constraints: Sequence[tuple[Expr, str]]) -> RealSet:
 
 def _solve(difference: Expr, is_strict: bool) -> RealSet:
     """The x for which a x + b < 0, or k |a x + b| + c < 0 (≤ 0 where not strict)."""
-    if len(difference.symbols) != 1:
-        raise Unreadable("several variables")
-    size = next((m for m in difference.terms if len(m) == 1 and _is_absolute(m)), None)
-    if size is None:
+    Unreadable.when(len(difference.symbols) != 1, "several variables")
+    atoms = ((m, *m[0]) for m in difference.terms if len(m) == 1)
+    absolutes = [(m, a) for m, a, exponent in atoms if isinstance(a, Call) and a.name == "fabs" and exponent == 1]
+    if not absolutes:
         return (_half_line(difference, is_strict),)
+    (size, absolute), *_ = absolutes
     if any("fabs" in Expr({m: c}).functions for m, c in difference.terms.items() if m != size):
         raise Unreadable("several absolute values")
-    call = size[0][0]
-    assert isinstance(call, Call)
     bound = divide(Expr({m: -c for m, c in difference.terms.items() if m != size}), number(abs(difference.terms[size])))
-    if bound.symbols:
-        raise Unreadable("the variable inside and outside")
-    (inner,) = call.args
+    Unreadable.when(bound.symbols, "the variable inside and outside")
+    (inner,) = absolute.args
     if difference.terms[size] > 0:  # |inner| < bound
         return intersect((_half_line(inner - bound, is_strict),), (_half_line(-inner - bound, is_strict),))
-    return unite(_half_line(-bound - side, is_strict) for side in (inner, -inner))  # |inner| > −bound
+    return unite([_half_line(-bound - side, is_strict) for side in (inner, -inner)])  # |inner| > −bound
 
 
 def _half_line(difference: Expr, is_strict: bool) -> Interval:
@@ -148,11 +147,5 @@ def _linear_parts(expr: Expr) -> tuple[Expr, Expr]:
             slope[rest] = coefficient
         else:
             raise Unreadable("not linear")
-    if not slope:
-        raise Incomputable("no variable")
+    Incomputable.when(not slope, "no variable")
     return Expr(slope), Expr(constant)
-
-
-def _is_absolute(monomial: Monomial) -> bool:
-    atom, exponent = monomial[0]
-    return isinstance(atom, Call) and atom.name == "fabs" and exponent == 1

@@ -13,8 +13,7 @@ from fractions import Fraction
 from functools import reduce
 
 from scrl.answers import exact, grammar
-from scrl.answers.balls import Unsettled
-from scrl.answers.exact import Expr, Incomputable, Unreadable
+from scrl.answers.exact import Expr, Incomputable, Unreadable, Unsettled
 from scrl.answers.fingerprint import equation_key, expression_key, real_value, significant_text
 from scrl.answers.names import NEUTRAL, assignments, free_names, in_order, is_function, is_name, is_words, without_units
 from scrl.answers.powers import cancel, monic
@@ -25,7 +24,7 @@ from scrl.answers.tokens import Tokens, inside, outside, split, text_of
 EQUALITIES = frozenset({"=", "~="})
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 RELATIONS = EQUALITIES | FLIPPED.keys() | {"!=", r"\in"}
-REALS = ["\\mathbb", "{", "R", "}"]
+REALS = r"\mathbb{R}"
 _ORDERED = re.compile(
     r"(?:\( \d+ \)(?: |$)){2,}|(?=(?:[a-z](?: \^ (?:\d|\{ (?:- )?\d+ \}))?(?: |$))+$).*?([a-z])[^a-z]+(?!\1)[a-z].*\1.*"
 )
@@ -61,26 +60,20 @@ class Relations(ABC):
     significant_digits: int | None = None
 
     @abstractmethod
-    def form(self, tokens: Tokens) -> Form:
-        """A list of answers, or one."""
+    def form(self, tokens: Tokens) -> Form: ...
 
     @abstractmethod
-    def variants(self, tokens: Tokens) -> list[Form]:
-        """One answer, once per reading of ±."""
+    def variants(self, tokens: Tokens) -> list[Form]: ...
 
     @abstractmethod
-    def single(self, tokens: Tokens) -> Form:
-        """One answer without list or ±."""
+    def single(self, tokens: Tokens) -> Form: ...
 
     def value(self, tokens: Tokens, *, allow_infinity: bool = False) -> Expr:
         """The exact value, without its unit."""
         tokens, scale = without_units(tokens)
-        if len(tokens) > 1 and any(token.kind == "word" for token in tokens):
-            raise Incomputable("words in a formula")
-        if len(tokens) > 4 and any(token.text == r"\mathbb" for token in tokens):
-            raise Incomputable("arithmetic with sets")
-        if _ORDERED.fullmatch(" ".join(token.text for token in tokens)):
-            raise Unsettled
+        Incomputable.when(len(tokens) > 1 and any(token.kind == "word" for token in tokens), "words in a formula")
+        Incomputable.when(len(tokens) > 4 and any(token.text == r"\mathbb" for token in tokens), "arithmetic with sets")
+        Unsettled.when(_ORDERED.fullmatch(" ".join(token.text for token in tokens)))
         expr = grammar.evaluate(tokens)
         if not expr.is_closed:
             expr = cancel(expr)
@@ -99,11 +92,9 @@ class Relations(ABC):
             return Form(f"text {squeeze(' '.join(token.text for token in tokens))}", "text")
 
     def formed(self, expr: Expr) -> Form:
-        if self.significant_digits is not None:
-            rounded = significant_text(expr, self.significant_digits)
-            if rounded is not None:
-                return Form(rounded, "rounded")
-        return Form(expression_key(expr), "expression")
+        digits = self.significant_digits
+        rounded = None if digits is None else significant_text(expr, digits)
+        return Form(expression_key(expr), "expression") if rounded is None else Form(rounded, "rounded")
 
     def equation(self, tokens: Tokens) -> Form:
         """A name is dropped before a value (`x = 5` is 5); equal sides are one value; the rest are equations."""
@@ -126,8 +117,7 @@ class Relations(ABC):
             return self.single(first)
         if not any(free_names(side) for side in (rest if _is_asked_sum(first) else sides)):
             return self.equal(rest if _is_asked_sum(first) else sides)
-        if len({self.single(side).key for side in rest}) != 1:
-            raise Incomputable("unequal sides")
+        Incomputable.when(len({self.single(side).key for side in rest}) != 1, "unequal sides")
         names, values = (split(side, {":"})[0] for side in (first, rest[0]))
         if len(names) > 1 and len(names) == len(values) and all(map(is_name, names)):
             parts = dict(zip(map(text_of, names), values, strict=True))
@@ -139,15 +129,13 @@ class Relations(ABC):
     def equal(self, sides: Sequence[Tokens]) -> Form:
         """One value, written several times."""
         forms = [set_form(self.variants(side)) for side in sides]
-        if len({form.key for form in forms}) != 1:
-            raise Incomputable("unequal sides")
+        Incomputable.when(len({form.key for form in forms}) != 1, "unequal sides")
         return forms[0]
 
     def difference(self, left: Tokens, right: Tokens) -> Form:
         """left = right, as 0 = left - right with leading coefficient 1."""
         zero = cancel(self.value(left) - self.value(right))
-        if zero.rational is not None:
-            raise Incomputable("not an equation in anything")
+        Incomputable.when(zero.rational is not None, "not an equation in anything")
         try:
             return Form(equation_key(monic(zero)), "equation")
         except Unsettled:
@@ -183,8 +171,7 @@ class Relations(ABC):
         except Unreadable:
             scaled = [(e * (1 / abs(exact.leading(e))), mark) for e, mark in constraints]  # which keeps signs
             return Form(", ".join(sorted(f"{expression_key(e)} {mark} 0" for e, mark in scaled)), "inequality")
-        if not found:
-            raise Incomputable("no number")
+        Incomputable.when(not found, "no number")
         return real_form(found)
 
     def comparison(self, tokens: Tokens) -> Form:
@@ -200,11 +187,9 @@ class Relations(ABC):
     def constraints(self, tokens: Tokens) -> list[tuple[Expr, str]]:
         """(E, mark) for every E < 0, E <= 0 or E != 0 of a chain."""
         sides, marks = split(tokens, {*FLIPPED, "!="})
-        if any(not side for side in sides):
-            raise Unreadable("a side is missing")
+        Unreadable.when(any(not side for side in sides), "a side is missing")
         directions = {mark[0] for mark in marks}
-        if len(directions) > 1:
-            raise Unreadable("mixed inequality")
+        Unreadable.when(len(directions) > 1, "mixed inequality")
         low, high = ("-\\infty", "\\infty") if directions == {"<"} else ("\\infty", "-\\infty")
         if len(sides) > 2 and text_of(sides[-1]).removeprefix("+") == high:  # 0 < x < oo
             sides, marks = sides[:-1], marks[:-1]
@@ -217,25 +202,22 @@ class Relations(ABC):
     def inequalities(self, parts: list[Tokens], marks: list[str]) -> Form:
         """For one variable: `x > 1 and x < 5` is (1, 5); commas may also mean "or": x < -1, x > 1."""
         sets = [self.real_set(part) for part in parts]
-        if "or" in marks:
-            return real_form(unite(interval for found in sets for interval in found))
-        both = reduce(intersect, sets)
-        if not both and "and" in marks:
-            raise Incomputable("no number")
-        return real_form(both or unite(interval for found in sets for interval in found))
+        both = () if "or" in marks else reduce(intersect, sets)
+        Incomputable.when(not both and "and" in marks, "no number")
+        return real_form(both or unite(*sets))
 
     def intersection(self, parts: Sequence[Tokens]) -> Form:
-        """`[-1, 1] \\cap [0, 2]` is [0, 1]; for named sets, the names."""
+        """`[-1, 1] \\cap [0, 2]` is [0, 1]; for named sets, the names in any order."""
         if all(map(is_name, parts)):
-            return named_sets(parts, "∩")
+            return Form(" ∩ ".join(sorted(map(text_of, parts))), "set")
         both = reduce(intersect, map(self.real_set, parts))
         return real_form(both) if both else Form("{}", "set")
 
     def union(self, parts: Sequence[Tokens]) -> Form:
-        """`(-\\infty, 0) \\cup (0, \\infty)`; of named sets, the names."""
-        if all(is_name(part) for part in parts):
-            return named_sets(parts, "U")
-        return real_form(unite(interval for part in parts for interval in self.real_set(part)))
+        """`(-\\infty, 0) \\cup (0, \\infty)`; of named sets, the names in any order."""
+        if all(map(is_name, parts)):
+            return Form(" U ".join(sorted(map(text_of, parts))), "set")
+        return real_form(unite(*map(self.real_set, parts)))
 
     def real_set(self, tokens: Tokens) -> RealSet:
         """The numbers in an interval, in a set of points, in ℝ without some, or in what an inequality allows."""
@@ -247,8 +229,7 @@ class Relations(ABC):
             return intersect(self.real_set(kept[0]), without([self.value(part) for part in split(points, {","})[0]]))
         if r"\in" in {token.text for token in outside(tokens)}:
             return self.real_set(split(tokens, {r"\in"})[0][-1])
-        texts = [token.text for token in tokens]
-        if texts == REALS:
+        if text_of(tokens) == REALS:
             return EVERYTHING
         if relations_in(tokens):
             return solution(self.constraints(tokens))
@@ -256,13 +237,13 @@ class Relations(ABC):
         if inner is None:
             raise Unreadable("brackets that do not match")
         ends = split(inner, {","})[0]
-        if texts[0] == r"\{":
+        opening, closing = tokens[0].text, tokens[-1].text
+        if opening == r"\{":
             values = [self.value(end) for end in ends]
-            return unite(between("[", value, value, "]") for value in values)
-        if len(ends) != 2:
-            raise Unreadable("not an interval")
+            return unite([between("[", value, value, "]") for value in values])
+        Unreadable.when(len(ends) != 2, "not an interval")
         low, high = (self.value(end, allow_infinity=True) for end in ends)
-        found = between(texts[0], low, high, texts[-1])
+        found = between(opening, low, high, closing)
         if low.text == "oo" or not (low.symbols or high.symbols or found.low < found.high):
             raise Incomputable("ends in the wrong order")
         return (found,)
@@ -272,8 +253,7 @@ class Relations(ABC):
         if is_words(parts[0]):
             form = self.form(parts[-1])
             label = " ".join(token.text for token in parts[0])
-            if len(parts) != 2:
-                raise Unreadable("several labels")
+            Unreadable.when(len(parts) != 2, "several labels")
             return form if label in NEUTRAL else labelled([(label, form)])
         forms = [self.expression(part) for part in parts]
         if _may_be_a_time(parts):
@@ -301,8 +281,7 @@ class Relations(ABC):
         """`x \\in [0, 1)` is the interval."""
         sides, _ = split(tokens, {r"\in"})
         names = [text_of(part) for part in split(inside(sides[0], {"("}, {")"}) or sides[0], {","})[0]]
-        if all(names) and names != in_order(names):
-            raise Incomputable("names in another order")
+        Incomputable.when(all(names) and names != in_order(names), "names in another order")
         if len(sides) != 2 or not (is_name(sides[0]) or inside(sides[0], {"("}, {")"})) or not sides[1]:
             raise Unreadable("not a name in a set")
         is_pair = len(split(inside(sides[1], {"("}, {")"}) or [], {","})[0]) == 2 and is_name(sides[0])
@@ -324,11 +303,6 @@ def labelled(pairs: Sequence[tuple[str, Form]]) -> Form:
     ordered = sorted(pairs, key=lambda pair: (pair[0], pair[1].key))
     key = ", ".join(f"{label} = {form.key}" if label else form.key for label, form in ordered)
     return Form(key, "labels", tuple(form for _, form in ordered))
-
-
-def named_sets(parts: Sequence[Tokens], mark: str) -> Form:
-    """A union or an intersection of sets that have names, in any order."""
-    return Form(f" {mark} ".join(sorted(map(text_of, parts))), "set")
 
 
 def _is_asked_sum(tokens: Tokens) -> bool:

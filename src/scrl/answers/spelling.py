@@ -117,12 +117,9 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
 ]
 """What must occur, a pattern, and its replacement, applied in this order."""
 _REWRITES = [(needles.split(), re.compile(pattern), replacement) for needles, pattern, replacement in _RULES]
-_DOUBLED = re.compile(r"\\\\(?=[A-Za-z]{2})")
-"""\\\\frac, escaped once too often."""
-_GROUPED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
-"""1 000 000."""
-_EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?P<inner>[^*`]+)\1")
-"""**5**, as in Markdown."""
+_DOUBLED = re.compile(r"\\\\(?=[A-Za-z]{2})")  # \\frac, escaped once too often
+_GROUPED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?")  # 1 000 000
+_EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?P<inner>[^*`]+)\1")  # **5**, as in Markdown
 _UPRIGHT = re.compile(rf"(?<=[\d}})]){_SPACE}*\\(?:mathrm|text|textrm|rm)\s*\{{((?:[^{{}}]|\{{[^{{}}]*\}})*)\}}$")
 """Units with powers, after a value."""
 _UPRIGHT_FRACTION = re.compile(
@@ -159,7 +156,7 @@ def clean(text: str) -> str:
     text = _CHEMICAL.sub(_with_subscripts, text)
     if _ORBITALS.fullmatch(text):
         return re.sub(r"[\s{}]", "", text).replace("^", r"\uparrow ")  # no product, and no number to a power
-    is_list = _is_list(text)
+    is_list = bool(_SEPARATOR.search(_BRACKETED.sub(r" \1 ", text)))  # a comma or "and" outside all brackets
     if is_list or "per" in text:
         text = text.replace("$", r"\$") if text.count("$") == 1 and r"\$" not in text else text
         text = _MONEY.sub(r"\1 dollars ", text)
@@ -174,11 +171,6 @@ def clean(text: str) -> str:
             text = pattern.sub(replacement, text)
     text = text.strip()
     return text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text
-
-
-def _is_list(text: str) -> bool:
-    """Whether a comma, a semicolon, "and" or "or" is outside all brackets."""
-    return bool(_SEPARATOR.search(_BRACKETED.sub(r" \1 ", text)))
 
 
 def _with_subscripts(match: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from operator import add, mul, neg
+from operator import add, mul
 
 from scrl.answers.exact import Expr, Incomputable, Unreadable, number
 from scrl.answers.names import (
@@ -71,11 +71,10 @@ class Structure(Relations):
         if {"and", "or"} <= set(marks) or len(parts) > MAX_PARTS:
             raise Incomputable("and with or, or a list too long to compare")
         parts = [part for part in parts if part]
-        if not parts:
-            raise Unreadable("nothing but separators")
+        Unreadable.when(not parts, "nothing but separators")
         if len(parts) == 1:
             return set_form(self.variants(parts[0]))
-        if any(_is_dots(part) for part in parts):
+        if "..." in map(text_of, parts):
             return self.sequence(parts, "", "")
         return self.listed(parts, marks)
 
@@ -90,8 +89,7 @@ class Structure(Relations):
         words = [trailing_words(part) for part in parts]
         is_shared = not any(words[:-1]) and ("or" in marks or is_measure(words[-1]))  # 2 or 3 cm; 5, 12, 13 cm
         if len(set(words)) > 1 and not is_shared:
-            if "or" in marks:
-                raise Incomputable("alternatives of different things")
+            Incomputable.when("or" in marks, "alternatives of different things")
             return labelled([(word, set_form(self.variants(part))) for word, part in zip(words, parts, strict=True)])
         forms = [_member(part, form) for part in parts for form in self.variants(part)]
         if all(form.kind == "sequence" for form in forms):  # solutions, which are not counted twice
@@ -149,8 +147,7 @@ class Structure(Relations):
         is_single = len(split(tokens, _SEPARATORS)[0]) == 1
         if marks and marks <= {*FLIPPED, "!="} and len(names) == 1 and is_single:
             return f"{min(names)} in {self.inequality(tokens).key}"
-        if any(token.kind == "word" for token in tokens):
-            raise Unreadable("a condition in words")
+        Unreadable.when(any(token.kind == "word" for token in tokens), "a condition in words")
         if marks == {"="} and assignments(tokens):
             return ", ".join(f"{name} = {self.single(value).key}" for name, value in assignments(tokens))
         key = self.form(tokens).key
@@ -161,8 +158,7 @@ class Structure(Relations):
         places = [index for index, token in enumerate(tokens) if token.text in (r"\pm", r"\mp")]
         if not places or inside(tokens, {r"\{"}, {r"\}"}) is not None:
             return [self.single(tokens)]
-        if len(places) > 3:
-            raise Unreadable("too many ±")
+        Unreadable.when(len(places) > 3, "too many ±")
         choices: Iterable[tuple[bool, ...]] = itertools.product((True, False), repeat=len(places))
         if any(tokens[index].text == r"\mp" for index in places):
             choices = [(first,) * len(places) for first in (True, False)]
@@ -182,15 +178,13 @@ class Structure(Relations):
             is_builder = [token.text for token in outside(braced)].count("|") == 1
             return self.braced_set(braced) if is_builder else self.form(braced)
         marks = {token.text for token in outside(tokens)}
-        if r"\not" in marks:
-            raise Unreadable("a negated relation")
+        Unreadable.when(r"\not" in marks, "a negated relation")
         if r"\cap" in marks:
             return self.intersection(split(tokens, {r"\cap"})[0])
         if r"\in" in marks:
             return self.membership(tokens)
         if marks & EQUALITIES:
-            if marks & {*FLIPPED, "!="}:
-                raise Unreadable("mixed relations")
+            Unreadable.when(marks & {*FLIPPED, "!="}, "mixed relations")
             return self.equation(tokens)
         if marks & {*FLIPPED, "!="}:
             return self.inequality(tokens)
@@ -202,42 +196,37 @@ class Structure(Relations):
 
     def structure(self, tokens: Tokens) -> Form:
         """Sets, tuples, intervals, matrices, and last a plain expression."""
-        texts = [token.text for token in tokens]
-        if texts == [r"\emptyset"]:
+        if text_of(tokens) == r"\emptyset":
             return Form("{}", "set")
-        if texts == REALS:
+        if text_of(tokens) == REALS:
             return real_form(EVERYTHING)
         if is_matrix_expression(tokens):
             cells = [[self.formed(cell) for cell in row] for row in evaluate_matrix(tokens, self.value)]
             key = "; ".join(", ".join(cell.key for cell in row) for row in cells)
             return Form(f"matrix {key}", "matrix", tuple(cell for row in cells for cell in row))
-        if tokens and texts[0].startswith(r"\begin{"):
+        if tokens and tokens[0].text.startswith(r"\begin{"):
             return self.environment(tokens)
         inner = inside(tokens, {"(", "[", r"\{"}, {")", "]", r"\}"})
-        bracketed = None if inner is None else self.bracketed(inner, texts[0], texts[-1])
-        if bracketed is not None:
-            return bracketed
-        return self.expression(tokens)
+        bracketed = None if inner is None else self.bracketed(inner, tokens[0].text, tokens[-1].text)
+        return bracketed or self.expression(tokens)
 
     def bracketed(self, inner: Tokens, opening: str, closing: str) -> Form | None:
         """What one pair of brackets holds; None if they do not match."""
         if opening == r"\{":
             return self.braced_set(inner)
         parts, marks = split(inner, {",", ";"})
-        if len(set(marks)) > 1:
-            raise Incomputable("rows in brackets")
+        Incomputable.when(len(set(marks)) > 1, "rows in brackets")
         if len(parts) > 1:
             is_mapping = all(map(assignments, parts))
             return self.listed(list(parts), marks) if is_mapping else self.sequence(parts, opening, closing)
         if (opening, closing) == ("(", ")") or is_matrix_expression(inner) or text_of(inner).isdecimal():
             return self.single(inner) if (opening, closing) in (("(", ")"), ("[", "]")) else None
-        if (opening, closing) == ("[", "]"):
-            raise Incomputable("a bracket, or the whole part of a number")
+        Incomputable.when((opening, closing) == ("[", "]"), "a bracket, or the whole part of a number")
         return None
 
     def sequence(self, parts: Sequence[Tokens], opening: str, closing: str) -> Form:
         """Parts in order: tuples, intervals, and lists that continue."""
-        forms = [Form("...", "text") if _is_dots(part) else _member(part, self.single(part)) for part in parts]
+        forms = [Form("...", "text") if text_of(part) == "..." else _member(part, self.single(part)) for part in parts]
         return Form(f"{opening}{', '.join(form.key for form in forms)}{closing}", "sequence", tuple(forms))
 
     def braced_set(self, inner: Tokens) -> Form:
@@ -245,18 +234,17 @@ class Structure(Relations):
         head, bars = split(inner, {"|", ":"})
         if bars:
             names, domain = split(head[0], {r"\in"})
-            is_real = not domain or [token.text for token in names[1]] == REALS
+            is_real = not domain or text_of(names[1]) == REALS
             is_builder = len(bars) == 1 and len(names[0]) == 1 and is_real
             if is_builder and free_names(head[1]) == {names[0][0].text}:
                 return self.form(head[1])
             raise Unreadable("set builder")
         parts, marks = split(inner, {",", ";"})
-        if any(_is_dots(part) for part in parts):
+        if "..." in map(text_of, parts):
             return self.sequence(parts, r"\{", r"\}")
         if any(assignments(part) for part in parts):
             return self.listed([part for part in parts if part], marks)
-        if len({trailing_words(part) for part in parts if part}) > 1:
-            raise Incomputable("a set of different things")
+        Incomputable.when(len({trailing_words(part) for part in parts if part}) > 1, "a set of different things")
         members = [_member(part, form) for part in parts if part for form in self.variants(part)]
         forms = {form.key: form for form in members}
         if len(forms) == 1 and next(iter(forms.values())).kind == "set":
@@ -266,14 +254,12 @@ class Structure(Relations):
     def environment(self, tokens: Tokens) -> Form:
         """Cases, in no order; a system of equations as a list."""
         name = tokens[0].text[len(r"\begin{") : -1]
-        if tokens[-1].text != rf"\end{{{name}}}":
-            raise Unreadable("not an environment")
+        Unreadable.when(tokens[-1].text != rf"\end{{{name}}}", "not an environment")
         inner = [token for token in tokens[1:-1] if name == "cases" or token.text != "&"]  # which aligns
         pairs = itertools.zip_longest(inner, inner[1:], fillvalue=tokens[0])
         inner = [token for token, behind in pairs if token.text != "\\\\" or behind.text not in EQUALITIES]
         rows = [row for row in split(inner, {"\\\\"})[0] if row]
-        if name not in _SYSTEMS or not rows:
-            raise Unreadable("unknown environment, or nothing in it")
+        Unreadable.when(name not in _SYSTEMS or not rows, "unknown environment, or nothing in it")
         if len(rows) == 1 and name != "cases":
             return self.form(rows[0])
         if not any(token.text == "&" for token in inner):
@@ -281,8 +267,7 @@ class Structure(Relations):
         return set_form([self.case(*split(row, {"&"})[0]) for row in rows], kind="cases")
 
     def case(self, value: Tokens, *conditions: Tokens) -> Form:
-        if len(conditions) != 1:
-            raise Unreadable("not a case")
+        Unreadable.when(len(conditions) != 1, "not a case")
         form = self.form(_without_comma(value))
         words = [token for token in conditions[0] if not _is_condition(token)]
         is_rest = [token.text for token in words] in (["otherwise"], ["else"])
@@ -321,10 +306,6 @@ def _is_condition(token: Token) -> bool:
     return token.kind == "word" and token.text in _CONDITIONS
 
 
-def _is_dots(tokens: Tokens) -> bool:
-    return text_of(tokens) == "..."
-
-
 def _without_comma(tokens: Tokens) -> Tokens:
     return tokens[:-1] if tokens and tokens[-1].text in (",", ";", ".") else tokens
 
@@ -334,32 +315,26 @@ def _without_comma(tokens: Tokens) -> Tokens:
 
 def is_matrix_expression(tokens: Tokens) -> bool:
     """Whether a matrix is outside all brackets."""
-    levels = zip(tokens, depths(tokens), strict=True)
-    return any(token.text in MATRICES and depth == 1 for token, depth in levels)
+    return any(token.text in MATRICES and depth == 1 for token, depth in zip(tokens, depths(tokens), strict=True))
 
 
 def evaluate_matrix(tokens: Tokens, value: Value) -> Matrix:
     """A sum of products of numbers and matrices."""
     terms, marks = split(tokens, {"+", "-"})
-    signs = ["+", *marks]
-    if not terms[0]:
-        terms, signs = terms[1:], signs[1:]
-    products = (_product(term, value) for term in terms)
-    return reduce(_combine, (m if sign == "+" else _map(m, neg) for m, sign in zip(products, signs, strict=True)))
+    signed = list(zip(["+", *marks], terms, strict=True))[not terms[0] :]
+    return reduce(_combine, (_product(term, value, number(-1 if sign == "-" else 1)) for sign, term in signed))
 
 
-def _product(term: Tokens, value: Value) -> Matrix:
+def _product(rest: Tokens, value: Value, scale: Expr) -> Matrix:
     """Numbers before, between and after matrices scale the product."""
-    scale, rest = number(1), list(term)
     matrices: list[Matrix] = []
     while rest:
         start = next((i for i, token in enumerate(rest) if token.text in MATRICES), len(rest))
         scalar = [token for token in rest[:start] if token.text != "*"]
         if scalar:
-            number_ = value(scalar)
-            if any(name[0].isupper() for name in number_.symbols):
-                raise Incomputable("a matrix by name among matrices")
-            scale *= number_
+            factor = value(scalar)
+            Incomputable.when(any(name[0].isupper() for name in factor.symbols), "a matrix by name among matrices")
+            scale *= factor
         if start == len(rest):
             break
         closing = rest[start].text.replace("begin", "end")
@@ -369,23 +344,16 @@ def _product(term: Tokens, value: Value) -> Matrix:
         rows = [row for row in split(rest[start + 1 : end], {"\\\\"})[0] if row]
         matrices.append([[value(cell) for cell in split(row, {"&"})[0]] for row in rows])
         rest = rest[end + 1 :]
-    if not matrices:
-        raise Unreadable("a number among matrices")
-    return _map(reduce(_times, matrices), lambda cell: cell * scale)
+    Unreadable.when(not matrices, "a number among matrices")
+    return [[cancel(cell * scale) for cell in row] for row in reduce(_times, matrices)]
 
 
 def _times(a: Matrix, b: Matrix) -> Matrix:
     """Σ a_ij b_jk."""
-    if any(len(row) != len(b) for row in a) or len(a) * len(b) > MAX_CELLS:
-        raise Incomputable("sizes that do not fit")
+    Incomputable.when(any(len(row) != len(b) for row in a) or len(a) * len(b) > MAX_CELLS, "sizes that do not fit")
     return [[reduce(add, map(mul, row, column)) for column in zip(*b, strict=True)] for row in a]
 
 
 def _combine(a: Matrix, b: Matrix) -> Matrix:
-    if [len(row) for row in a] != [len(row) for row in b]:
-        raise Incomputable("sizes that do not fit")
+    Incomputable.when([len(row) for row in a] != [len(row) for row in b], "sizes that do not fit")
     return [list(map(add, *rows)) for rows in zip(a, b, strict=True)]
-
-
-def _map(matrix: Matrix, function: Callable[[Expr], Expr]) -> Matrix:
-    return [[cancel(function(cell)) for cell in row] for row in matrix]

@@ -34,11 +34,9 @@ FUNCTIONS = frozenset(
 )
 _WORD_COMMANDS = FUNCTIONS | {"sqrt", "frac", "binom"}
 GREEK = frozenset(
-    (
-        "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho "
-        "sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi "
-        "Omega hbar ell"
-    ).split()
+    """alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho
+    sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi
+    Omega hbar ell""".split()
 )
 SMALL_WORDS = frozenset("mod of to is in per out than the gcd lcm max min det dim deg am pm".split())
 """Short words that are not products of symbols."""

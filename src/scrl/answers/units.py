@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 
 SHORT_UNITS = frozenset(
-    (
-        "mm cm dm km nm kg mg ml cl dl ft yd mi lb lbs oz hr hrs min mins sec secs mph kph kmh in hz khz mhz "
-        "kw kj kcal cal mol ev kev mev gev pa kpa ghz rad atm ma ms ns yr gb mb kwh rpm psi ppm db amu gal qt usd eur "
-        "yuan yen erg dyn eV keV"
-    ).split()
+    """mm cm dm km nm kg mg ml cl dl ft yd mi lb lbs oz hr hrs min mins sec secs mph kph kmh in hz khz mhz
+    kw kj kcal cal mol ev kev mev gev pa kpa ghz rad atm ma ms ns yr gb mb kwh rpm psi ppm db amu gal qt usd eur
+    yuan yen erg dyn eV keV""".split()
 )
 """Abbreviations: units when they stand behind a value."""
 ALSO_PRODUCTS = frozenset("mg ml ma ms mi lb qt pa ns gb mb db cl dl nm in gal min atm".split())
@@ -21,15 +19,13 @@ WITHOUT_POWERS = (ALSO_PRODUCTS | {"ev"}) - {"in", "mi", "nm"}
 UNIT_LETTERS = frozenset("mgshLlJNWVAKCFT")
 """Single upright letters that are units after a value: 5\\text{ m}."""
 UNIT_WORDS = frozenset(
-    (
-        "unit units dollar dollars cent cents euro euros pound pounds percent degree degrees radian radians "
-        "meter meters metre metres mile miles inch inches foot feet yard yards kilometer kilometers kilometre "
-        "kilometres centimeter centimeters centimetre centimetres millimeter millimeters gram grams kilogram "
-        "kilograms ounce ounces ton tons liter liters litre litres gallon gallons second seconds minute minutes "
-        "hour hours day days week weeks month months year years newton newtons joule joules watt watts volt volts "
-        "ohm ohms ampere amperes kelvin celsius fahrenheit mole moles hertz people person children men women "
-        "pct percentage"
-    ).split()
+    """unit units dollar dollars cent cents euro euros pound pounds percent degree degrees radian radians
+    meter meters metre metres mile miles inch inches foot feet yard yards kilometer kilometers kilometre
+    kilometres centimeter centimeters centimetre centimetres millimeter millimeters gram grams kilogram
+    kilograms ounce ounces ton tons liter liters litre litres gallon gallons second seconds minute minutes
+    hour hours day days week weeks month months year years newton newtons joule joules watt watts volt volts
+    ohm ohms ampere amperes kelvin celsius fahrenheit mole moles hertz people person children men women
+    pct percentage""".split()
 )
 CONNECTING = frozenset(
     "square cubic sq cu per of each total a an the squared cubed different possible ordered distinct real".split()
@@ -68,13 +64,9 @@ def scale_of(words: list[str]) -> int | None:
     while words and words[0] in SCALES:
         scale *= SCALES[words[0]]
         words = words[1:]
-    if not words:
-        return scale
-    if words[0] in ("of", "per"):  # 5 of hearts, 5 per day
-        return None
-    if not any(is_unit(word) for word in words):
-        return None
-    return scale if all(is_unit(word) or word in CONNECTING for word in words) else None
+    is_joined = words[:1] in (["of"], ["per"])  # 5 of hearts, 5 per day
+    is_units = any(map(is_unit, words)) and all(is_unit(word) or word in CONNECTING for word in words)
+    return scale if not words or (is_units and not is_joined) else None
 
 
 def is_measure(text: str) -> bool:
