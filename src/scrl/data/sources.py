@@ -72,7 +72,8 @@ def load_source(
         raise DataError(source, f"{reason}; {fix}")
     files = source.split(",")
     if len(files) > 1 and not os.path.exists(source):
-        return _joined([(file, load_questions(file, may_lack=may_lack, **columns)) for file in files], limit)
+        loaded = [(file, load_questions(file, limit=None, may_lack=may_lack, **columns)) for file in files]
+        return _joined(loaded, limit)
     return load_questions(source, limit=limit, may_lack=may_lack, **columns)
 
 
