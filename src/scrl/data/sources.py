@@ -31,26 +31,16 @@ MAX_NUMBER = 10_000
 def _refuse_questions(model: str) -> str:
     """The name of a model unchanged; refused if it is a file of questions."""
     if Path(model).suffix.lower() in SUFFIXES and not Path(model).expanduser().is_dir():
-        raise ConfigError(
-            f"model: {model} looks like a file of questions; are the model and the questions swapped? "
-            f"(--model FOLDER --questions {model})"
-        )
+        raise ConfigError(f"model: {model} looks like a file of questions; write --model FOLDER --questions {model}")
     return model
 
 
 ModelName = Annotated[str, AfterValidator(_refuse_questions)]
 """A setting that names a model."""
 Limit = Annotated[int | None, Field(ge=1, description="Only the first questions, this many.")]
-DataDir = Annotated[
-    str | None,
-    Field(description="Folder with benchmark files NAME.jsonl; none: the variable SCRL_DATA, else the hub."),
-]
-QuestionColumn = Annotated[
-    str | None, Field(description="Of a file: the column with the question; none: found by its name.")
-]
-GoldColumn = Annotated[
-    str | None, Field(description="Of a file: the column with the right answer, for measuring alone.")
-]
+DataDir = Annotated[str | None, Field(description="Folder of NAME.jsonl; none: the variable SCRL_DATA, else the hub.")]
+QuestionColumn = Annotated[str | None, Field(description="Of a file: the column with the question; none: by its name.")]
+GoldColumn = Annotated[str | None, Field(description="Of a file: the column with the right answer, to measure.")]
 IdColumn = Annotated[str | None, Field(description="Of a file: the column with the question's id.")]
 """Settings of where questions are found."""
 
@@ -69,11 +59,7 @@ def load_source(
     may_lack: bool = False,
     **columns: str | None,
 ) -> LoadedQuestions:
-    """The questions of a source.
-
-    `columns` and `may_lack` are those of `load_questions`, for files and hub data sets; `data_dir` is the folder of
-    benchmarks.
-    """
+    """The questions of a source; `columns` and `may_lack` are those of `load_questions`, for files and the hub."""
     if is_generated(source):
         return _generate(source, seed, limit)
     if benchmark_of(source) is not None:
@@ -86,9 +72,8 @@ def load_source(
         raise DataError(source, f"{reason}; {fix}")
     files = source.split(",")
     if len(files) > 1 and not os.path.exists(source):
-        return _joined(
-            [(file, load_questions(file, limit=None, may_lack=may_lack, **columns)) for file in files], limit
-        )
+        loaded = [(file, load_questions(file, limit=None, may_lack=may_lack, **columns)) for file in files]
+        return _joined(loaded, limit)
     return load_questions(source, limit=limit, may_lack=may_lack, **columns)
 
 

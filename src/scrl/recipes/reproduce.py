@@ -74,6 +74,8 @@ def check(all_jobs: Sequence[Job], choices: Choices) -> None:
     for name in choices.overrides:
         if name in REFUSED:
             raise ConfigError(f"{name}: cannot be set in a reproduction; {REFUSED[name]}")
+    if choices.steps is not None and choices.steps < 1:
+        raise ConfigError(f"--steps: must be 1 or more; got {choices.steps}")
     if num_processes() > 1:
         raise ConfigError("scrl reproduce: is one process, which starts its runs itself; leave out torchrun")
     for job in all_jobs:

@@ -13,7 +13,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from scrl.credit.rule import CreditRule, credit_rule
@@ -32,7 +31,7 @@ from scrl.reporting.result_rows import SHARES, score
 from scrl.reporting.rollout_votes import OF_LABELS, TOTALS, TOTALS_WITH_GOLD
 from scrl.reporting.sources import Source, name_places, read_run, read_stored
 from scrl.reporting.tables import NOTHING, Cell, Change, Table, as_html
-from scrl.reporting.text import percent, sentence, shorten
+from scrl.reporting.text import percent, sentence, shorten, templates
 
 HEADLINE = frozenset(
     "method preset model questions completions trained questions_per_step questions_per_update steps seed "
@@ -65,15 +64,7 @@ def write_report(places: Sequence[Path | CompletionFile], out: Path, rule: Credi
 
 def render_report(sources: Sequence[Source]) -> str:
     """The page as text: the same files give the same bytes."""
-    environment = Environment(
-        loader=PackageLoader("scrl.reporting", "page"),
-        autoescape=True,
-        finalize=printable,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates("reporting/page", finalize=printable)
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     page = files("scrl.reporting").joinpath("page")
     script = "".join(page.joinpath(name).read_text(encoding="utf-8") for name in ("rules.js", "page.js"))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from scrl.config import RunConfig
 from scrl.data.prompts import plain_template, prompt_messages, template_switches
@@ -18,7 +17,7 @@ from scrl.records import Question
 from scrl.reporting.evaluations import Evaluation, by_protocol, metrics_of
 from scrl.reporting.result_rows import score
 from scrl.reporting.tables import Table, as_markdown
-from scrl.reporting.text import counted, sentence
+from scrl.reporting.text import counted, sentence, templates
 
 QUESTION = "Compute 12*7-5."
 """The question in a card's example; the embedded model knows its words, too."""
@@ -77,14 +76,7 @@ def _card(config: RunConfig, head: dict[str, Any], step: int | None, guard_stop:
     rule = config.rule()
     uses_gold = "truth" in rule.needs
     tags = ["test-time-reinforcement-learning", *([] if uses_gold else ["label-free"]), "scrl"]
-    environment = Environment(  # noqa: S701 - Markdown
-        loader=PackageLoader("scrl", "training"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("model_card.md").render(
+    return templates("training").get_template("model_card.md").render(
         head=yaml.safe_dump({**head, "tags": tags}, sort_keys=False),
         name=config.model if _is_on_hub(config.model) else Path(config.model).expanduser().resolve().name,
         **more, config=config, step=step, guard_stop=guard_stop, method=rule.method, uses_gold=uses_gold,
