@@ -41,6 +41,13 @@ def test_numbers_that_are_no_marks_of_a_list_stay(tmp_path):
     assert texts == ["3 - 1 is what?", "-5 + 2 is what?", "2. What?"]
 
 
+def test_lines_between_the_items_of_a_list_are_named(tmp_path):
+    (tmp_path / "a.md").write_text("Some words first.\n1. What is 1 + 1?\n2. What is 2 + 2?\n")
+    loaded = load_questions(tmp_path / "a.md")
+    assert len(loaded.questions) == 3
+    assert any("line 1" in note and "Some words first." in note for note in loaded.notes)
+
+
 def test_conversations_of_sharegpt_are_chats(tmp_path):
     turns = [
         {"from": "system", "value": "Be brief."},

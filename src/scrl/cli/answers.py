@@ -35,7 +35,8 @@ from scrl.reporting.evaluations import Evaluation, Place, read_place
 from scrl.reporting.tables import Table, as_csv, as_terminal
 from scrl.setting_names import as_option, first_leaf
 
-SHOWN, QUESTION_WIDTH = 5, 36
+SHOWN, FEW, QUESTION_WIDTH = 5, 20, 36
+"""Rows of a table, unless there are few questions: then all."""
 
 
 def answers(
@@ -213,10 +214,9 @@ def tables(rows: Sequence[AnswerRow], *, is_ruined: bool) -> list[RichTable]:
             (row for row in rows if not (row.is_trusted or is_ruined)), key=lambda row: row.share
         ),
     }
+    most = FEW if len(rows) <= FEW else SHOWN
     return [
-        _table(f"{title}: {min(SHOWN, len(some))} of {len(some)}", some[:SHOWN])
-        for title, some in kinds.items()
-        if some
+        _table(f"{title}: {min(most, len(some))} of {len(some)}", some[:most]) for title, some in kinds.items() if some
     ]
 
 

@@ -56,8 +56,9 @@ def audit(
         Completions of the same questions, the start model's for instance, that vote in place of these: labels and
         shares are theirs, as in training with label_votes: start.
     """
-    rules = {name: credit_rule(name, seed=seed, **file.reading) for name in method}
     check_outputs(rollouts, out)
+    reading = file.reading(rollouts)
+    rules = {name: credit_rule(name, seed=seed, **reading) for name in method}
     result = audit_file(file.open(rollouts, label_votes), rules, seed=seed)
     if out is not None:
         write_whole(out, json.dumps(result, indent=2) + "\n")

@@ -13,6 +13,7 @@ from cyclopts import Parameter, Token
 
 from scrl.data.completion_files import ROLLOUTS, CompletionColumns, CompletionFile, open_completions
 from scrl.errors import ConfigError, InputError
+from scrl.files.yaml_files import read_yaml
 
 ESTIMATED = "Entropies are estimates from log-probabilities: a gate or a term built on them is one too."
 
@@ -34,11 +35,12 @@ class FileOptions:
     """How answers are read and compared; and the columns of a file not written by scrl, found by name unless given."""
 
     reader: Annotated[
-        str,
+        str | None,
         Parameter(
-            help="How to read an answer: boxed, last-box, number, last-number, choice, regex:PATTERN, or module:NAME."
+            help="How to read an answer: boxed, last-box, number, last-number, choice, regex:PATTERN, or module:NAME; "
+            "none: as the run that wrote the file did, else boxed."
         ),
-    ] = "boxed"
+    ] = None
     significant_digits: Annotated[
         int | None,
         WHOLE,
@@ -52,10 +54,17 @@ class FileOptions:
     gold_column: Annotated[str | None, Parameter(help="The column with the right answer.")] = None
     entropy_column: Annotated[str | None, Parameter(help="The column with the mean entropy, in nats.")] = None
 
-    @property
-    def reading(self) -> dict[str, Any]:
-        """What a rule has to know to read answers."""
-        return {"reader": self.reader, "significant_digits": self.significant_digits}
+    def reading(self, path: Path) -> dict[str, Any]:
+        """What a rule has to know to read answers: as given, else as the run or evaluation that wrote the file did."""
+        places = (path.parent / "config.yaml", path.parent.parent / "evaluation.yaml")
+        is_ours = (path.name == "rollouts.jsonl", path.parent.name == "rollouts")
+        known = next(
+            (read_yaml(place) for place, ours in zip(places, is_ours, strict=True) if ours and place.is_file()), {}
+        )
+        reader = self.reader or known.get("reader") or "boxed"
+        if reader not in (self.reader, "boxed"):
+            print(f"{path}: answers are read as they were when it was sampled: --reader {reader}", file=sys.stderr)
+        return {"reader": str(reader), "significant_digits": self.significant_digits or known.get("significant_digits")}
 
     @property
     def columns(self) -> CompletionColumns:

@@ -87,7 +87,7 @@ def label(
     if len(alone) != 1:
         raise InputError(f"scrl label ROLLOUTS: give one file of completions; got {' '.join(alone) or 'none'}")
     rollouts, chosen_settings = Path(alone[0]), _credit_settings(method, given)
-    choices: dict[str, Any] = {**file.reading, **chosen_settings}
+    choices: dict[str, Any] = {**file.reading(rollouts), **chosen_settings}
     rule = credit_rule(method, preset=preset, num_trained=trained, seed=seed, max_tokens=max_tokens, **choices)
     check_outputs(rollouts, out, summary, audit)
     source = file.open(rollouts, label_votes)

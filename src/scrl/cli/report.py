@@ -55,7 +55,7 @@ def report(
         raise InputError("--out: several runs go into one page; say where to write it")
     if not paths[0].exists():
         raise InputError(f"{paths[0]}: there is no such folder or file; give the folder of a run, or completions")
-    rule = credit_rule("ttrl", **file.reading)
+    rule = credit_rule("ttrl", **file.reading(paths[0]))
     for path in paths:
         if out is not None and path.is_file():
             check_outputs(path, out)

@@ -62,7 +62,8 @@ def sweep(
     """
     tried = _values(method, settings, preset)
     check_outputs(rollouts, out)
-    rules = {name: credit_rule(name, preset=preset, **file.reading) for name in method}
+    reading = file.reading(rollouts)
+    rules = {name: credit_rule(name, preset=preset, **reading) for name in method}
     groups = groups_for(file.open(rollouts), list(rules.values()))
     console = plain_console()
     rows: list[dict[str, Any]] = []

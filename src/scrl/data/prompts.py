@@ -331,12 +331,12 @@ def usable_questions(
     """
     kept, notes = filter_overlong(questions, tokenizer, settings)
     prompts = [tokens for _, tokens in asked(kept, tokenizer, settings)]
-    longest, question = max(zip(map(len, prompts), kept, strict=True), key=lambda pair: pair[0])
-    if problem := no_room(longest, max_tokens, model_config):
-        where = f"question {question.id!r} has the longest prompt, {longest} tokens"
-        raise InputError(f"sampling.max_tokens: {where}; {problem}")
     largest, size = max(int(tokens_P.max()) for tokens_P in prompts), model_config.get_text_config().vocab_size
     if largest >= size:
         raise InputError(f"model: its tokenizer gives token {largest}, and it has {size}; give its own tokenizer")
     check_known(kept, prompts, tokenizer, settings)
+    longest, question = max(zip(map(len, prompts), kept, strict=True), key=lambda pair: pair[0])
+    if problem := no_room(longest, max_tokens, model_config):
+        where = f"question {question.id!r} has the longest prompt, {longest} tokens"
+        raise InputError(f"sampling.max_tokens: {where}; {problem}")
     return kept, [*instruction_notes(settings, tokenizer), *notes]

@@ -145,6 +145,12 @@ def _read_txt(path: Path) -> RawTable:
     if asked and all(_ITEM.match(text) for _, text in asked):
         asked = [(line, _ITEM.sub("", text, count=1)) for line, text in asked]
         notes = (*notes, "The numbers or bullets of the list are left out.")
+    elif any(_ITEM.match(text) for _, text in asked):
+        line, text = next((line, text) for line, text in asked if not _ITEM.match(text))
+        notes = (
+            *notes,
+            f"Some lines are items of a list; the others are questions, too, first line {line}: {text[:40]!r}.",
+        )
     rows = [RawRow(str(path), i, line, {"question": text}) for i, (line, text) in enumerate(asked)]
     return RawTable(rows, ("Each line is one question.", *notes))
 

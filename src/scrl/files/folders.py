@@ -33,8 +33,8 @@ def refuse_existing(out: Path) -> None:
     if (out / "config.yaml").is_file():
         raise InputError(f"{out}: exists already; resume that run with --resume, or give a new folder with --out")
     if (out / "evaluation.yaml").is_file():
-        resume = f"scrl evaluate --resume --out {out}"
-        raise InputError(f"{out}: exists already; resume with {resume}, or give a new folder with --out")
+        ways = f"scrl answers {out} shows what it has, scrl evaluate --resume --out {out} goes on"
+        raise InputError(f"{out}: exists already: {ways}; or give a new folder with --out")
     if out.exists():
         raise InputError(f"{out}: exists already; give a new folder with --out")
 

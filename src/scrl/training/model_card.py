@@ -19,7 +19,7 @@ from scrl.reporting.result_rows import score
 from scrl.reporting.tables import Table, as_markdown
 from scrl.reporting.text import counted, sentence, templates
 
-QUESTION = "Compute 12*7-5."
+QUESTION = "Compute 12+30."
 """The question in a card's example; the embedded model knows its words, too."""
 VLLM_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 

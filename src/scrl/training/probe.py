@@ -126,7 +126,7 @@ def probe_notes(probe: Probe, config: RunConfig) -> Iterator[str]:
     if answered < FEW_ANSWERED * total:
         words.append("found by others: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
     if probe.num_cut:
-        words.append(f"{probe.num_cut} are cut at {most} tokens")
+        words.append(f"{probe.num_cut} cut at {most} tokens")
     words.append(f"{np.mean([len(sample.tokens_T) for sample in probe.samples]):.0f} tokens on average")
     ways = proposals(probe, answered, counts, config)
     is_mostly_cut = probe.num_cut > MOSTLY_CUT * total
