@@ -68,6 +68,8 @@ def demo(
     from scrl.reporting.report import write_report
 
     console = plain_console()
+    if steps < 1:
+        raise ConfigError(f"--steps: must be 1 or more; got {steps}")
     if resume:
         folder = folder_to_resume(out, "demo")
         seed, steps = _begun_with(folder, seed, steps)
