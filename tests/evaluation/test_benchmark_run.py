@@ -161,7 +161,7 @@ def test_edited_completions_are_refused(by_hand, no_sampling):
     (settings, out), rng = by_hand, np.random.default_rng(0)
     path = out / "rollouts" / "hand.jsonl"
     lines, whole = path.read_text().splitlines(), path.read_text()
-    for n in range(100):
+    for n in range(40):
         edited, (one, other) = list(lines), rng.choice(len(lines), 2, replace=False)
         if n % 3 == 0:
             edited[one], edited[other] = edited[other], edited[one]

@@ -223,9 +223,9 @@ def test_a_run_with_harmless_changes_goes_on_exactly(harmless, run, stopped, no_
 
 
 def test_forged_states_and_sums_and_pipes_are_no_tracebacks_and_not_waited_for(run, stopped, no_report, tmp_path):
-    """Fifty at random, most with sums that fit: refused in words, or resumed."""
+    """Twenty-five at random, most with sums that fit: refused in words, or resumed."""
     rng = np.random.default_rng(0)
-    for n in range(50):
+    for n in range(25):
         copy = Path(shutil.copytree(run, tmp_path / str(n)))
         path = copy / rng.choice(
             [f"{LAST}/trainer_state.json", f"{LAST}/checkpoint.json", "environment.json", "config.yaml"]
