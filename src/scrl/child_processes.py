@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 Result = TypeVar("Result")
 _PATIENCE = 20
-"""How many times as long as it may compute a fork is waited for: the machine may be busy."""
+"""A fork is waited for this many times as long as it may compute: the machine may be busy."""
 _is_fork = False
 
 _WATCH = """
@@ -50,9 +50,10 @@ def child(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[b
 
 
 def forked(work: Callable[[], Result], seconds: float, memory: int) -> Result:
-    """What `work` returns or raises, in a copy of this process that may compute for so long and use so many more bytes.
+    """Do `work` in a copy of this process, limited to `seconds` of computing and `memory` more bytes.
 
-    A call into C or Rust cannot be stopped otherwise. Raises TimeoutError and MemoryError; on Linux only.
+    A call into C or Rust cannot be stopped otherwise. Returns or raises what `work` does; beyond its limits it is ended
+    with TimeoutError or MemoryError. Elsewhere than on Linux it is done here, without limits.
     """
     if sys.platform != "linux" or _is_fork:
         return work()
@@ -85,7 +86,7 @@ def forked(work: Callable[[], Result], seconds: float, memory: int) -> Result:
 
 
 def _do(work: Callable[[], object], writer: int, seconds: float, memory: int) -> NoReturn:
-    """In the copy: send what comes of the work, and end without a trace."""
+    """In the copy: send what the work returns or raises, then exit without any clean-up."""
     import resource
 
     global _is_fork

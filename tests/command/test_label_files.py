@@ -136,3 +136,12 @@ def test_answers_are_read_as_the_evaluation_that_wrote_them_did(tmp_path, call):
         assert ("last-number" in error) == bool(answered)
         summary = json.loads((tmp_path / "summary.json").read_text())
         assert summary["no_answer_share"] == 1 - answered / 4
+
+
+@pytest.mark.parametrize(
+    "setting", ["reader: os:system", "reader: [1]", "reader: 'regex:(a+)+'", "significant_digits: x"]
+)
+def test_no_code_pattern_or_damage_is_taken_from_the_settings_beside_a_file(setting, tmp_path):
+    (tmp_path / "config.yaml").write_text(setting)
+    file = write_lines(tmp_path / "rollouts.jsonl", [row("q", "1")])
+    assert f"config.yaml: {setting.split(':')[0]}: " in refusal(file)

@@ -11,9 +11,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
+from scrl.answers.readers import READERS
 from scrl.data.completion_files import ROLLOUTS, CompletionColumns, CompletionFile, open_completions
 from scrl.errors import ConfigError, InputError
 from scrl.files.yaml_files import read_yaml
+from scrl.setting_names import as_option
 
 ESTIMATED = "Entropies are estimates from log-probabilities: a gate or a term built on them is one too."
 
@@ -56,15 +58,24 @@ class FileOptions:
 
     def reading(self, path: Path) -> dict[str, Any]:
         """What a rule has to know to read answers: as given, else as the run or evaluation that wrote the file did."""
-        places = (path.parent / "config.yaml", path.parent.parent / "evaluation.yaml")
-        is_ours = (path.name == "rollouts.jsonl", path.parent.name == "rollouts")
-        known = next(
-            (read_yaml(place) for place, ours in zip(places, is_ours, strict=True) if ours and place.is_file()), {}
-        )
-        reader = self.reader or known.get("reader") or "boxed"
-        if reader not in (self.reader, "boxed"):
-            print(f"{path}: answers are read as they were when it was sampled: --reader {reader}", file=sys.stderr)
-        return {"reader": str(reader), "significant_digits": self.significant_digits or known.get("significant_digits")}
+        folder, is_evaluation = path.parent, path.parent.name == "rollouts"
+        settings = folder.parent / "evaluation.yaml" if is_evaluation else folder / "config.yaml"
+        is_ours = (is_evaluation or path.name == "rollouts.jsonl") and settings.is_file()
+        known = read_yaml(settings) if is_ours else {}
+        given = {"reader": self.reader, "significant_digits": self.significant_digits}
+        taken = {name: known[name] for name, value in given.items() if value is None and known.get(name) is not None}
+        is_usable = {
+            "reader": taken.get("reader", "boxed")
+            in list(READERS),  # one's own is code or a pattern: only if asked for
+            "significant_digits": type(taken.get("significant_digits", 1)) is int,
+        }
+        if wrong := next((name for name, is_so in is_usable.items() if not is_so), None):
+            found = f"{taken[wrong]!r:.80}"
+            raise InputError(f"{settings}: {wrong}: {found} is not taken from a file; give {as_option(wrong)}")
+        if taken not in ({}, {"reader": "boxed"}):
+            how = " ".join(f"{as_option(name)} {value}" for name, value in taken.items())
+            print(f"{path}: answers are read as they were when it was sampled: {how}", file=sys.stderr)
+        return {"reader": "boxed"} | {name: value for name, value in given.items() if value is not None} | taken
 
     @property
     def columns(self) -> CompletionColumns:
