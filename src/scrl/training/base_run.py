@@ -71,15 +71,20 @@ class BaseRun:
             self.listener.note(note)
         self.listener.step(line, describe(groups_B, self.rule.method))
 
+    @property
+    def measured(self) -> dict[str, Sequence[Question]]:
+        """The questions that evaluations ask: those trained on, without variants, and those held out."""
+        asked = [question for question in self.stream.questions if question.varies is None]
+        return {"stream": asked[: self.config.evaluation.questions], "held-out": self.held_out}
+
     def evaluation_records(
         self, sample: Callable[[str, Sequence[Question], SamplingSettings], list[Sampled]]
     ) -> list[dict[str, Any]]:
         """One record for the questions trained on, and one for those held out, where there are some."""
-        settings, sampling, records = self.config.evaluation, self.config.evaluation_sampling, []
-        for name, questions in (("stream", self.stream.questions[: settings.questions]), ("held-out", self.held_out)):
+        sampling, ks, records = self.config.evaluation_sampling, (self.config.evaluation.completions,), []
+        for name, questions in self.measured.items():
             if questions:
                 answered_Q = [(each.question, each.group) for each in sample(name, questions, sampling)]
-                ks = (settings.completions,)
                 conditions = Conditions(name, self.config.model, sampling, ks, self.config.seed, self.state.step)
                 records.append(evaluate(answered_Q, self.rule, conditions))
         return records
