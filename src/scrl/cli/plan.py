@@ -29,8 +29,6 @@ def plan(
 ) -> None:
     """Say what `scrl train` would do with these settings: sizes, memory, disk, the first prompt, warnings.
 
-    If the model is not on this machine but its shape is known, prompts are not checked; the plan says so.
-
     Memory is counted for this machine. With a recipe's experiment, --gpus, --nodes or --gpu-memory: the memory of each
     such GPU, by engine, from the model's shape alone; no network, weights or GPU are needed. How long a run takes is
     measured by the probe of scrl train.
@@ -58,7 +56,7 @@ def plan(
     if recipe is None and gpus is nodes is gpu_memory is None:
         from scrl.planning.plan import make_plan
 
-        show_plan(make_plan(run_config(settings), by_shape=True), console, FOR_A_GPU)
+        show_plan(make_plan(run_config(settings)), console, FOR_A_GPU)
         return
     from scrl.planning.memory import GIB
     from scrl.planning.on_gpus import gpu_lines, plan_on_gpus

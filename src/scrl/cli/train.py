@@ -171,5 +171,4 @@ def file_and_overrides(words: Sequence[str]) -> tuple[Path | None, list[str]]:
 
 def show_plan(plan: Plan, console: Console, hint: str = "") -> None:
     say(console, f"for this machine: {plan.machine}{hint}", *plan.lines)
-    if plan.first_prompt is not None:
-        console.print(Text(f"first prompt: {plan.first_prompt!r}"), soft_wrap=True)
+    console.print(Text(f"first prompt: {plan.first_prompt!r}"), soft_wrap=True)
