@@ -11,16 +11,13 @@ from scrl.answers.classes import Classes
 from scrl.answers.readers import read_answer
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes, Votes
-from scrl.credit.method import NEEDS, Evidence
+from scrl.credit.method import GROUP_NEEDS, NEEDS, Evidence
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile, open_completions
 from scrl.data.rollouts import FIELDS, GroupKey, Rollout
 from scrl.errors import DataError
 from scrl.evaluation.gold import right_class
 from scrl.records import Completion, Credit, Elsewhere, Group, Tally, Truth, Unread
-
-BEYOND_A_FILE = frozenset({"reference_share"})
-"""What a method may need that no file of completions has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +52,8 @@ class StoredGroup:
         return self.group.question_id
 
 
-def stored_groups(
-    source: CompletionFile, rule: CreditRule, *, keep_texts: bool, needs: Collection[str] = ()
-) -> list[StoredGroup]:
-    """The groups of a file, by step and then as they end in the file; `rule` says how answers are read and compared.
-
-    Every completion must have the fields in `needs`.
-    """
+def stored_groups(source: CompletionFile, rule: CreditRule, *, keep_texts: bool) -> list[StoredGroup]:
+    """The groups of a file, by step and then as they end in the file; `rule` says how answers are read and compared."""
     rollouts: dict[GroupKey, dict[int, Rollout]] = {}
     golds: dict[GroupKey, str] = {}
     num_given = Counter[GroupKey]()
@@ -69,9 +61,6 @@ def stored_groups(
         key, line = rollout.group, rollout.line
         group = rollouts.setdefault(key, {})
         sample = len(group) if rollout.sample is None else rollout.sample
-        for name in needs:
-            if (rollout.entropy if name == "entropy" else rollout.facts.get(name)) is None:
-                raise DataError(source.path, _missing(name, rule.method.name), line)
         if sample in group:
             question = f"question {rollout.question_id!r} at step {rollout.step}"
             raise DataError(source.path, f"sample {sample} of {question} appears twice", line)
@@ -99,14 +88,6 @@ def stored_groups(
         votes = votes.after([(stored.question_id, stored.tally) for stored in step_groups])
         groups += [replace(s, elsewhere=votes.elsewhere(s.question_id, s.tally.keys_K)) for s in step_groups]
     return groups
-
-
-def _missing(name: str, method: str) -> str:
-    """What to say of a completion without a field that a method needs."""
-    reason = f"field {FIELDS.get(name, name)!r} is missing, and method {method!r} needs one for every completion"
-    fix = "Use --method ttrl or contrast, which need votes alone, or record it while sampling."
-    estimate = " It is estimated where 'logprobs' holds the log-probability of each token."
-    return f"{reason}. {fix}{estimate if name == 'entropy' else ''}"
 
 
 def first_visits(path: Path, rule: CreditRule, questions: Collection[str] | None = None) -> list[Evidence]:
@@ -191,7 +172,8 @@ def lacking(rule: CreditRule, groups: Sequence[StoredGroup]) -> str | None:
         elsewhere = stored.elsewhere if has_others else None
         evidence = Evidence(stored.group, stored.classes, stored.tally, truth=stored.truth, elsewhere=elsewhere)
         for need, _ in evidence.unmet(rule.needs):
-            return f"the field {FIELDS[need]!r} for every completion" if need in FIELDS else NEEDS[need]
+            reason = f"the field {FIELDS[need]!r} for every completion" if need in FIELDS else NEEDS[need]
+            return reason if need in GROUP_NEEDS else f"{reason}; question {stored.question_id!r} has one without"
     return None
 
 
