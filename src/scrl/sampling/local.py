@@ -22,9 +22,16 @@ from scrl.errors import ConfigError, TrainingError
 from scrl.policy.model import LanguageModel, in_eval_mode, plain_model
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Sample
-from scrl.sampling.decoders import Decoder, GroupDecoder, TransformersDecoder, why_not_grouped
+from scrl.sampling.decoders import (
+    DecodedRows,
+    Decoder,
+    GroupDecoder,
+    TransformersDecoder,
+    decode_eagerly,
+    left_pad,
+    why_not_grouped,
+)
 from scrl.sampling.draw import row_uniforms
-from scrl.sampling.eager_decode import DecodedRows, decode_eagerly, left_pad
 from scrl.sampling.gpu.fused_weights import why_not_fused
 from scrl.sampling.gpu.graph_engine import GraphEngine, Request
 from scrl.sampling.sampler import MEMBERS, Prompt, Sampler
