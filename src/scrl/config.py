@@ -45,10 +45,7 @@ from scrl.sampling.settings import SamplingSettings
 from scrl.setting_names import NOT_OF_A_RUN, RUN_NAMES, Names, validated
 from scrl.settings import Settings, inner_model, merged, tree_of, without_equal
 
-OFFICIAL = {
-    "loss": {"kl_weight": 0.001, "kl": "k3-capped", "mean": "pairs", "dual_clip": 3.0},
-    "drop_last": True,
-}
+OFFICIAL = {"loss": {"kl_weight": 0.001, "kl": "k3-capped", "mean": "pairs", "dual_clip": 3.0}, "drop_last": True}
 """What the authors' released code does differently beyond credit."""
 DECIDERS = ("preset", "loss_variant", "lora")
 """Settings that decide those of DECIDED, unless these are given."""

@@ -57,13 +57,7 @@ def sample_groups(
 
 
 def sample_tree(
-    sampler: Sampler,
-    prompts_B: Sequence[Prompt],
-    settings: SamplingSettings,
-    tree: Tree,
-    *,
-    seed: int,
-    step: int | str,
+    sampler: Sampler, prompts_B: Sequence[Prompt], settings: SamplingSettings, tree: Tree, *, seed: int, step: int | str
 ) -> list[tuple[Sample, ...]]:
     """M (1 + N B) completions for each prompt: each root, followed by its branches."""
     roots_BM = sampler.sample(prompts_B, settings, num_samples=tree.roots, seed=seed, step=step)

@@ -84,13 +84,7 @@ class LocalSampler(Detokenizer):
         return self.max_rows if self._engine is None else REFILLS * self.max_rows
 
     def sample(
-        self,
-        prompts_B: Sequence[Prompt],
-        settings: SamplingSettings,
-        *,
-        num_samples: int,
-        seed: int,
-        step: int | str,
+        self, prompts_B: Sequence[Prompt], settings: SamplingSettings, *, num_samples: int, seed: int, step: int | str
     ) -> list[tuple[Sample, ...]]:
         """N completions for each prompt, as many in parallel as `max_rows` and memory allow."""
         while True:
@@ -109,11 +103,7 @@ class LocalSampler(Detokenizer):
                 torch.cuda.empty_cache()
 
     def _sample(
-        self,
-        prompts_B: Sequence[Prompt],
-        num_samples: int,
-        settings: SamplingSettings,
-        seeds: tuple[int, int | str],
+        self, prompts_B: Sequence[Prompt], num_samples: int, settings: SamplingSettings, seeds: tuple[int, int | str]
     ) -> list[tuple[Sample, ...]]:
         if self._engine is None:
             batches = row_batches(prompts_B, num_samples, self.max_rows)
