@@ -66,14 +66,6 @@ class MeasurementSettings(Settings):
     compute: ComputeSettings = ComputeSettings()
     trust_remote_code: bool = Field(False, description="Run code that comes with a hub model.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _under_long_names(cls, values: Any) -> Any:
-        """Fill what `sampling` leaves out with the defaults for measuring, not those for training."""
-        if not isinstance(values, Mapping):
-            return values
-        return merged({"sampling": SAMPLING.model_dump()}, NAMES.long(values))
-
     @field_validator("benchmarks", "ks", mode="before")
     @classmethod
     def _one(cls, value: Any) -> Any:
@@ -99,9 +91,9 @@ NAMES = Names(MeasurementSettings, EVALUATION_NAMES, not_here=NOT_HERE)
 
 
 def build_settings(values: Mapping[str, Any]) -> MeasurementSettings:
-    """Settings from plain values; errors name the setting and the reason."""
-    if isinstance(values, Mapping):  # a damaged file may hold anything
-        NAMES.refuse_unknown(values)
+    """Settings from plain values; what `sampling` leaves out has the defaults for measuring, not those for training."""
+    NAMES.refuse_unknown(values)
+    values = merged({"sampling": SAMPLING.model_dump()}, NAMES.long(values))
     return validated(MeasurementSettings, values, EVALUATION_NAMES)
 
 
