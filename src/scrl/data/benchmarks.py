@@ -209,9 +209,7 @@ def _read_hub(source: BenchmarkSource) -> tuple[RawTable, str]:
 
 
 def _how_to_get(source: BenchmarkSource) -> str:
-    ways = (
-        f"Name a folder with {source.name}.jsonl in it (--data-dir FOLDER, or the variable {DATA_VARIABLE}), or none "
-    )
+    ways = f"Name a folder with {source.name}.jsonl (--data-dir FOLDER, or the variable {DATA_VARIABLE}), or none "
     ways += f"for the hub's {source.hub.name} (pip install 'scrl[hub]', and a network)."
     page = f"https://huggingface.co/datasets/{source.hub.name}"
     return f"{ways} It is gated: accept its terms at {page} (hf auth login)." if source.is_gated else ways

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from scrl.data.prompts import PromptSettings
 from scrl.data.sources import DataDir, GoldColumn, IdColumn, Limit, ModelName, QuestionColumn
@@ -30,7 +30,7 @@ class EvaluationSettings(Settings):
 
     every: int = Field(0, ge=0, description="Steps between evaluations; 0: before the first step and after the last.")
     completions: int = Field(
-        16, ge=0, description="Completions per question, and the k of pass@k and maj@k; 0: no evaluation at all."
+        16, ge=0, description="Completions per question, and k of pass@k and maj@k; 0: no evaluation."
     )
     questions: int | None = Field(None, ge=1, description="Measure on this many training questions; none: all.")
     held_out: str | None = Field(None, description="A second set of questions, never trained on.")
@@ -58,18 +58,11 @@ class MeasurementSettings(Settings):
     question_column: QuestionColumn = None
     gold_column: GoldColumn = None
     id_column: IdColumn = None
-    reader: str | None = Field(
-        None, description="How answers are read: boxed, last-box, number, last-number, choice, regex:…"
-    )
+    reader: str | None = Field(None, description="Reads answers: boxed, last-box, number, last-number, choice, regex:…")
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
     prompt: PromptSettings = PromptSettings()
     compute: ComputeSettings = ComputeSettings()
     trust_remote_code: bool = Field(False, description="Run code that comes with a hub model.")
-
-    @field_validator("benchmarks", "ks", mode="before")
-    @classmethod
-    def _one(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str | int) else value
 
     @model_validator(mode="after")
     def _check_ks(self) -> MeasurementSettings:

@@ -114,9 +114,8 @@ def voted_by(groups: Sequence[StoredGroup], others: Sequence[StoredGroup], sourc
     for stored in groups:
         votes = label_votes.votes[stored.question_id]
         keys_K = {*stored.tally.keys_K, *(key for key in votes if key is not None)}
-        voted.append(
-            replace(stored, votes=votes, elsewhere=label_votes.last_votes.elsewhere(stored.question_id, keys_K))
-        )
+        elsewhere = label_votes.last_votes.elsewhere(stored.question_id, keys_K)
+        voted.append(replace(stored, votes=votes, elsewhere=elsewhere))
     return voted
 
 
