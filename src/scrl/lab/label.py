@@ -39,11 +39,8 @@ def label_file(
         raise DataError(path, f"method {rule.method.name!r} needs {reason}. {fix}")
     for stored in groups:
         if rule.num_trained is not None and stored.tally.size < rule.num_trained:
-            raise DataError(
-                path,
-                f"question {stored.question_id!r} at step {stored.group.step} has {stored.tally.size} completions, "
-                f"fewer than the {rule.num_trained} to train on (--trained)",
-            )
+            where = f"question {stored.question_id!r} at step {stored.group.step} has {stored.tally.size} completions"
+            raise DataError(path, f"{where}, fewer than the {rule.num_trained} to train on (--trained)")
     credits = [credit_of(rule, stored) for stored in groups]
     encode = json.JSONEncoder(allow_nan=False).encode
     with _whole_file(out) as labels, _whole_file(audit) as audits:

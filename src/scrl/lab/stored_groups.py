@@ -11,7 +11,7 @@ from scrl.answers.classes import Classes
 from scrl.answers.readers import read_answer
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes, Votes
-from scrl.credit.method import GROUP_NEEDS, NEEDS, Evidence
+from scrl.credit.method import NEEDS, Evidence
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile, open_completions
 from scrl.data.rollouts import FIELDS, GroupKey, Rollout
@@ -172,7 +172,7 @@ def lacking(rule: CreditRule, groups: Sequence[StoredGroup]) -> str | None:
         evidence = Evidence(stored.group, stored.classes, stored.tally, truth=stored.truth, elsewhere=elsewhere)
         for need, _ in evidence.unmet(rule.needs):
             reason = f"the field {FIELDS[need]!r} for every completion" if need in FIELDS else NEEDS[need]
-            return reason if need in GROUP_NEEDS else f"{reason}; question {stored.question_id!r} has one without"
+            return f"{reason} (question {stored.question_id!r} lacks it)"
     return None
 
 
