@@ -62,9 +62,8 @@ def plan(
     from scrl.planning.on_gpus import gpu_lines, plan_on_gpus
 
     machines = [f"--{name}={value}" for name, value in (("gpus", gpus), ("nodes", nodes)) if value is not None]
-    gpu_plan = plan_on_gpus(
-        _config(recipe, [*settings, *machines]), GIB * (USABLE if gpu_memory is None else gpu_memory)
-    )
+    memory = GIB * (USABLE if gpu_memory is None else gpu_memory)
+    gpu_plan = plan_on_gpus(_config(recipe, [*settings, *machines]), memory)
     for line in gpu_lines(gpu_plan):
         console.print(Text(line), soft_wrap=True)
     if not gpu_plan.fits:

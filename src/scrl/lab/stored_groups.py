@@ -105,11 +105,8 @@ def voted_by(groups: Sequence[StoredGroup], others: Sequence[StoredGroup], sourc
     label_votes = LabelVotes({other.question_id: other.tally.vote_keys for other in reversed(others)})
     missing = [stored.question_id for stored in groups if stored.question_id not in label_votes.votes]
     if missing and source.label_votes is not None:
-        raise DataError(
-            source.label_votes.path,
-            f"--label-votes: has no completion of question {missing[0]!r}, which {source.path} has "
-            f"({len(missing)} such groups); give votes on every question, under the same ids",
-        )
+        reason = f"has no completion of question {missing[0]!r}, which {source.path} has"
+        raise DataError(source.label_votes.path, f"--label-votes: {reason}; give votes on every question")
     voted = []
     for stored in groups:
         votes = label_votes.votes[stored.question_id]

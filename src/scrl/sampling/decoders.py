@@ -53,9 +53,9 @@ def decode_eagerly(
     settings: SamplingSettings,
     end_tokens: Tensor,
     stops: StopTexts | None,
-    record: Sequence[str] = (),
-    limits: Sequence[int] = (),
-    on_token: Callable[[int, int], None] | None = None,
+    record: Sequence[str],
+    limits: Sequence[int],
+    on_token: Callable[[int, int], None] | None,
 ) -> DecodedRows:
     """Draw, record, drop rows that have ended, step. `limits` are the most tokens of each row.
 
@@ -63,7 +63,6 @@ def decode_eagerly(
     """
     num_rows, max_tokens = uniforms_RT.shape
     device = uniforms_RT.device
-    limits = limits or [max_tokens] * num_rows
     limit_values = frozenset(limits)
     out = DecodedRows(
         tokens_RT=torch.zeros(num_rows, max_tokens, dtype=torch.int64, device=device),
