@@ -100,6 +100,4 @@ def _self_test() -> str:
     expected = logprobs[places, tokens[0, places + 1]].cpu().numpy()
     error = float(np.abs(expected - samples[0].logprobs_T).max())
     verdict = "ok   " if error < 1e-3 else "BAD  "
-    return (
-        f"{verdict} sampler against a plain forward on {loaded.device}: log-probabilities differ by {error:.1e} at most"
-    )
+    return f"{verdict} sampler and forward pass on {loaded.device}: log-probabilities differ by {error:.1e} at most"

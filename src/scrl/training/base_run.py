@@ -113,11 +113,9 @@ class BaseRun:
             return {}
         questions = [question for question in self.stream.questions if question.id not in state.label_votes.labels]
         self.listener.note(f"{config.votes_per_question} votes on each of {counted(len(questions), 'question')}")
-        drawn, tokens = list[Evidence](), 0
+        name, drawn, tokens = f"votes-{this_pass}" if this_pass else "reference", list[Evidence](), 0
         for first in range(0, len(questions), at_once):  # not all at once: they would not fit into memory
-            for sampled in sample(
-                questions[first : first + at_once], f"votes-{this_pass}" if this_pass else "reference"
-            ):
+            for sampled in sample(questions[first : first + at_once], name):
                 tokens += sum(each.tokens_drawn for each in sampled.samples_G)
                 classes = rule.classify(sampled.group)
                 truth = truth_for(rule, sampled.question, classes)

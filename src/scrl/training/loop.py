@@ -330,11 +330,7 @@ def open_run(config: RunConfig, out: Path, listener: Listener, *, resume: bool =
     base = prepare(config, RunFolder(out), listener, config.compute)
     rule, language_model, stream = base.rule, base.language_model, base.stream
     sampler = open_sampler(
-        language_model,
-        config.compute,
-        record=rule.token_facts,
-        on_note=listener.note,
-        on_token=listener.tokens,
+        language_model, config.compute, record=rule.token_facts, on_note=listener.note, on_token=listener.tokens
     )
     policy = Policy(
         language_model,

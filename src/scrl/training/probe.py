@@ -21,7 +21,7 @@ from scrl.errors import InputError
 from scrl.policy.checkpoint import checkpoints_bytes
 from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy
-from scrl.policy.scoring import completion_logprobs
+from scrl.policy.token_scores import completion_logprobs
 from scrl.records import Sample, Sampled
 from scrl.sampling.settings import ALL_EQUAL
 
