@@ -1,4 +1,4 @@
-"""Answers in plain words, and clock times: case, spacing and the order of a list do not matter."""
+"""Answers in plain words, and clock times: case and spacing do not matter, the order of a list does."""
 
 from __future__ import annotations
 
@@ -22,10 +22,6 @@ _NUMERAL = re.compile(rf"[A-Z]{{3}}|(?=[IVX]{{2,4}}$){_UP_TO_29}|(?:ii|iii|iv|vi
 """HTH, ABC, IV, iii: read letter by letter, in their order."""
 _ROMAN = re.compile(rf"(?=[IVX]+$){_UP_TO_29}|(?=[ivx]+$){_UP_TO_29.lower()}")
 """One of a list of statements: I, II and IV."""
-_VERDICTS = frozenset(
-    "true false yes no T F Y N correct incorrect right wrong valid invalid always sometimes never even odd positive "
-    "negative increasing decreasing convergent divergent converges diverges".split()
-)
 _SHORT = {"T": "true", "F": "false", "Y": "yes", "N": "no"}
 _LABELS = re.compile(r"[,;\s]*\(([a-h]|[1-8])\)\s")
 _SAME = {
@@ -61,8 +57,8 @@ class Words:
     parts: list[str]
     is_either: bool = False
     """Whether they are joined by "or", not by "and"."""
-    is_ordered: bool = False
-    """Answers to one question after another: true, false."""
+    is_ordered: bool = True
+    """As answers to one question after another are: true, false. Alternatives and numbers of statements are not."""
 
 
 def read_formula(text: str) -> str | None:
@@ -101,14 +97,14 @@ def read_words(cleaned: str) -> Words | None:
         return Words([bare])
     listed = [part for part in re.split(r"[,;&\s()]+(?:(?:and|or)\b\s*)?|\b(?:and|or)\b", bare) if part]
     if len(listed) > 1 and set(listed) in ({"T"}, {"T", "F"}, {"Y"}, {"Y", "N"}):
-        return Words([_SHORT[part] for part in listed], is_ordered=True)
+        return Words([_SHORT[part] for part in listed])
     labels = "".join(_LABELS.findall(text))
     if len(labels) > 1 and ("abcdefgh".startswith(labels) or "12345678".startswith(labels)):  # (a) true, (b) false
         answers = read_words(_LABELS.sub(",", text))
-        if answers is not None and answers.is_ordered:
+        if answers is not None and answers.is_ordered and len(answers.parts) == len(labels):
             return answers
     if len(listed) > 1 and any(len(part) > 1 for part in listed) and all(_ROMAN.fullmatch(part) for part in listed):
-        return Words(listed, is_either=bool(_OR.search(bare)))
+        return Words(listed, is_either=bool(_OR.search(bare)), is_ordered=False)
     if not _PROSE.fullmatch(text) or re.match(r"[(\[].*,", text):
         return None
     upright = {run for content in TEXT.findall(cleaned) for run in _LETTERS.findall(content) if len(run) > 1}
@@ -122,7 +118,8 @@ def read_words(cleaned: str) -> Words | None:
     parts = re.split(r",|;|\band\b|\bor\b", _LETTERS.sub(lambda match: _fold(match[0]), _ARTICLE.sub("", text)))
     plain = (_ARTICLE.sub("", re.sub(r"[\s.,;&!?()-]+", " ", part).strip()) for part in parts)
     named = [_SAME.get(part, part) for part in plain if part]
-    return Words(named, bool(_OR.search(text)), is_ordered=_VERDICTS.issuperset(named) and not _OR.search(text))
+    is_either = bool(_OR.search(text))
+    return Words(named, is_either, is_ordered=not is_either)
 
 
 def _fold(run: str) -> str:

@@ -19,6 +19,7 @@ from scrl.answers.names import (
     free_names,
     in_order,
     is_run,
+    is_words,
     numbered_parts,
     trailing_words,
     without_preamble,
@@ -71,7 +72,8 @@ class Structure(Relations):
         Unreadable.when(not parts, "nothing but separators")
         if len(parts) == 1:
             return set_form(self.variants(parts[0]))
-        if "..." in map(text_of, parts):
+        has_order = "or" not in marks and sum(map(is_words, parts)) > 1  # True, False, 5
+        if has_order or "..." in map(text_of, parts):
             return self.sequence(parts, "", "")
         return self.listed(parts, marks)
 
