@@ -94,7 +94,8 @@ def random_group(options: argparse.Namespace) -> tuple[Sampled, Credit]:
     sampled = Sampled(Question("q", "q"), rng.integers(0, words, PROMPT), samples, 0)
     advantages = rng.standard_normal(rows)
     tally = Tally((), (), (-1,) * rows, None, None, None)
-    return sampled, Credit((None,) * rows, tally, Labels(), advantages, advantages, tuple(range(rows)), False)
+    parts = advantages.clip(min=0), advantages.clip(max=0)
+    return sampled, Credit((None,) * rows, tally, Labels(), advantages, parts, tuple(range(rows)), False)
 
 
 # The ways

@@ -177,7 +177,7 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     `settings` are those of `sampling`, e.g. temperature=0.6, max_tokens=512; `prompt` and `compute` take mappings.
     `scrl.assign_credit(sampled.group)` says what they would earn.
     """
-    from scrl.data.prompts import PromptSettings, asked, check_known, instruction_notes
+    from scrl.data.prompts import PromptSettings, check_known, instruction_notes, with_prompts
     from scrl.policy.model import load_model
     from scrl.policy.settings import ComputeSettings
     from scrl.sampling.groups import sample_groups
@@ -192,12 +192,12 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     check_sampler(compute)
     language_model = load_model(model, compute)
     tokenizer = language_model.tokenizer
-    asked_B = asked(questions_B, tokenizer, prompt)
+    asked_B = with_prompts(questions_B, tokenizer, prompt)
     check_known(questions_B, [tokens_P for _, tokens_P in asked_B], tokenizer, prompt)
     for note in instruction_notes(prompt, tokenizer):
         Listener().note(note)
     sampler = open_sampler(language_model, compute)
-    return sample_groups(sampler, asked_B, sampling, num_samples, seed=seed, step=0)
+    return sample_groups(sampler, asked_B, sampling, num_samples, seed=seed, draw=0)
 
 
 def label(

@@ -6,7 +6,7 @@ never an overwrite. Shapes are in the names: G completions of a group, K classes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -200,8 +200,17 @@ class Tally:
 
     @property
     def vote_keys(self) -> tuple[str | None, ...]:
+        """For each vote the key of its answer; None for no answer."""
+        return self._keys(self.votes)
+
+    @property
+    def completion_keys(self) -> tuple[str | None, ...]:
+        """The same for each completion."""
+        return self._keys(self.class_of_G)
+
+    def _keys(self, indices: Iterable[int]) -> tuple[str | None, ...]:
         keys = (*self.keys_K, None)  # the last has the index of a missing answer, MISSING = -1
-        return tuple(keys[j] for j in self.votes)
+        return tuple(keys[j] for j in indices)
 
     @property
     def size(self) -> int:
@@ -266,11 +275,12 @@ class Credit:
 
     answers: tuple[str | None, ...]
     tally: Tally
+    """The votes of these completions, also where others decided the labels."""
     labels: Labels
     rewards: Floats
     """R_i, from all N completions."""
-    advantages: Floats
-    """Â_i, over the completions trained on; NaN for the others."""
+    split_advantages: tuple[Floats, Floats]
+    """P_i ≥ 0 and Q_i ≤ 0, over the completions trained on; NaN for the others."""
     trained: tuple[int, ...]
     """The M completions to train on."""
     is_entropy_only: bool
@@ -278,5 +288,9 @@ class Credit:
     advantage."""
     stock: tuple[str, ...] = ()
     """The stock answers of the other questions; none while too few of them have been seen."""
-    split_advantages: tuple[Floats, Floats] | None = None
-    """P_i ≥ 0 and Q_i ≤ 0 with Â = P + Q, if a method gives a completion both; None: split by the sign of Â."""
+
+    @property
+    def advantages(self) -> Floats:
+        """Â_i = P_i + Q_i; only some methods give a completion both."""
+        positive_G, negative_G = self.split_advantages
+        return positive_G + negative_G

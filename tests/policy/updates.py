@@ -104,7 +104,8 @@ def credit_of(advantages=ADVANTAGES, trained=None):
     tally = Tally((), (), (-1,) * size, None, None, None)
     trained = tuple(range(size)) if trained is None else trained
     advantages_G = np.asarray(advantages, dtype=np.float64)
-    return Credit((None,) * size, tally, Labels(), advantages_G, advantages_G, trained, False)
+    parts = np.maximum(advantages_G, 0), np.minimum(advantages_G, 0)
+    return Credit((None,) * size, tally, Labels(), advantages_G, parts, trained, False)
 
 
 def collected_gradient(policy, sampled, credit):

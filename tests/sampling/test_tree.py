@@ -232,7 +232,7 @@ def test_leaves_are_scored_by_the_update_as_they_were_when_drawn(embedded, embed
         size = len(leaves)
         nothing = Credit(
             (None,) * size, Tally((), (), (-1,) * size, None, None, None), Labels(),
-            np.zeros(size), np.zeros(size), tuple(range(size)), is_entropy_only=False,
+            np.zeros(size), (np.zeros(size), np.zeros(size)), tuple(range(size)), is_entropy_only=False,
         )  # fmt: skip
         rows = policy.rows([(Sampled(Question("q", ""), prompt.tokens_P, leaves), nothing)])
         with torch.no_grad():

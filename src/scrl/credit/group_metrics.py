@@ -32,8 +32,7 @@ def push(credit: Credit, event_G: Floats) -> float:
 
 def gives(tally: Tally, answers: Container[str | None]) -> Floats:
     """e_i: 1 where a completion gives one of these answers."""
-    keys = (*tally.keys_K, None)  # the last has the index of a missing answer, MISSING = -1
-    return np.array([float(keys[j] is not None and keys[j] in answers) for j in tally.class_of_G])
+    return np.array([float(key is not None and key in answers) for key in tally.completion_keys])
 
 
 STOCK_FIGURES = ("stock_share", "stock_label_share", "push_stock")

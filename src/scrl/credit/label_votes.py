@@ -1,4 +1,4 @@
-"""The votes that decide labels, where they are not those of the completions that are paid.
+"""The votes that decide labels, where they are not those of the completions trained on.
 
 A share of the votes says how likely an answer is right only for a model that was not trained to agree. So labels, the
 answers ruled out, p and p̄ may come from votes of their own, drawn apart from the completions that earn by them:
@@ -18,6 +18,7 @@ from typing import Any
 
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.labels import with_votes
+from scrl.errors import InputError
 from scrl.records import Tally
 
 WHOSE = ("present", "start", "round")
@@ -33,6 +34,12 @@ class LabelVotes:
     votes: Mapping[str, Votes] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     """The positive label of each question that has one; it stays."""
+
+    def of(self, question_id: str) -> tuple[Votes, str | None]:
+        """The votes on a question, and the label it was given; refused where nobody voted on it."""
+        if question_id not in self.votes:
+            raise InputError(f"label_votes: there are no votes on question {question_id!r}")
+        return self.votes[question_id], self.labels.get(question_id)
 
     @cached_property
     def last_votes(self) -> LastVotes:

@@ -158,7 +158,7 @@ class Shaped:
 class SplitAdvantage:
     """Advantages of the completions trained on, as a positive part P ≥ 0 and a negative part Q ≤ 0.
 
-        objective = P · min(r, 1 + ε_high) + Q · max(r, 1 − ε_low)
+        objective = P · min(ρ, 1 + ε_high) + Q · max(ρ, 1 − ε_low)
 
     A single advantage Â is P = max(Â, 0), Q = min(Â, 0): the clipped objective of PPO.
     """
@@ -177,7 +177,7 @@ class Tree:
 
     @property
     def leaves(self) -> int:
-        """Completions per question: M (1 + N B)."""
+        """Completions per question."""
         return self.roots * (1 + self.forks * self.branches)
 
 

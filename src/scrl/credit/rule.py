@@ -113,17 +113,17 @@ class CreditRule:
     def assign(self, evidence: Evidence) -> Credit:
         """Labels and rewards from all N completions, advantages over the M trained on.
 
-        Refused without what the method needs; it does not see what it declared no need for, above all gold.
+        Refused without what the method needs. What it has not declared a need for, above all gold, is hidden from it.
         """
-        method, classes, size = self.method, evidence.classes, len(evidence.group.completions)
-        stock = evidence.elsewhere.stock if evidence.elsewhere else ()
+        classes, size = evidence.classes, len(evidence.group.completions)
+        stock = evidence.elsewhere.stock if evidence.elsewhere else ()  # for metrics; many methods may not see it
         evidence = self._declared(evidence)
-        labels = self.labels(evidence)
+        labels = self._labels(evidence)
         shaped = self._shaped(evidence, labels)
-        rows = self._trained(evidence.group)
-        split = self._split_advantage(evidence, labels, shaped, rows)
+        trained = self._trained(evidence.group)
+        split = self._split_advantage(evidence, labels, shaped, trained)
         positive_G, negative_G = np.full(size, np.nan), np.full(size, np.nan)
-        positive_G[rows], negative_G[rows] = split.positive_part_M, split.negative_part_M
+        positive_G[trained], negative_G[trained] = split.positive_part_M, split.negative_part_M
         return Credit(
             answers=tuple(
                 None if j == MISSING else a for a, j in zip(classes.answers_G, classes.class_of_G, strict=True)
@@ -131,16 +131,18 @@ class CreditRule:
             tally=evidence.present,
             labels=labels,
             rewards=shaped.rewards_G,
-            advantages=positive_G + negative_G,
-            trained=tuple(rows),
-            is_entropy_only=is_entropy_only(shaped, rows),
+            split_advantages=(positive_G, negative_G),
+            trained=tuple(trained),
+            is_entropy_only=is_entropy_only(shaped, trained),
             stock=stock,
-            split_advantages=(positive_G, negative_G) if method.advantage else None,
         )
 
     def labels(self, evidence: Evidence) -> Labels:
         """Which answer to trust, and which to rule out; a label that a question has been given stays."""
-        evidence, kept = self._declared(evidence), evidence.kept_label
+        return self._labels(self._declared(evidence))
+
+    def _labels(self, evidence: Evidence) -> Labels:
+        kept = evidence.kept_label
         labels = checked_labels(self.method, self.method.label(evidence, self.settings), evidence.tally)
         return labels if kept is None else Labels(kept, labels.negatives - {kept})
 

@@ -164,10 +164,12 @@ def prompt_text(question: Question, tokenizer: Any, settings: PromptSettings) ->
 
 def prompt_tokens(question: Question, tokenizer: Any, settings: PromptSettings) -> Tokens:
     """The tokens of a question's prompt; refused if more than `prompt.max_tokens`."""
-    return asked([question], tokenizer, settings)[0][1]
+    return with_prompts([question], tokenizer, settings)[0][1]
 
 
-def asked(questions: Sequence[Question], tokenizer: Any, settings: PromptSettings) -> list[tuple[Question, Tokens]]:
+def with_prompts(
+    questions: Sequence[Question], tokenizer: Any, settings: PromptSettings
+) -> list[tuple[Question, Tokens]]:
     """Each question with the tokens of its prompt; refused if more than `prompt.max_tokens`."""
     tokens_Q = [tokens for _, tokens in _prompts(questions, tokenizer, settings)]
     for question, tokens in zip(questions, tokens_Q, strict=True):
@@ -326,7 +328,7 @@ def usable_questions(
     The model knows their tokens, and has room for a completion of `max_tokens`.
     """
     kept, notes = filter_overlong(questions, tokenizer, settings)
-    prompts = [tokens for _, tokens in asked(kept, tokenizer, settings)]
+    prompts = [tokens for _, tokens in with_prompts(kept, tokenizer, settings)]
     largest, size = max(int(tokens_P.max()) for tokens_P in prompts), model_config.get_text_config().vocab_size
     if largest >= size:
         raise InputError(f"model: its tokenizer gives token {largest}, and it has {size}; give its own tokenizer")

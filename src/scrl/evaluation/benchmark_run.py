@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from scrl.credit.rule import CreditRule, credit_rule
-from scrl.data.prompts import PromptSettings, asked, usable_questions
+from scrl.data.prompts import PromptSettings, usable_questions, with_prompts
 from scrl.data.rollouts import rollout_fields
 from scrl.data.sources import benchmark_of, load_source, prompt_for, reader_of, whereabouts
 from scrl.errors import DataError
@@ -138,8 +138,8 @@ def _sample_missing(
     batch_size = max(1, sampler.rows_per_call // samples)
     for first in range(done, total, batch_size):
         questions = benchmark.questions[first : first + batch_size]
-        asked_B = asked(questions, tokenizer, benchmark.prompt)
-        sampled_B = sample_groups(sampler, asked_B, settings.sampling, samples, seed=settings.seed, step="evaluation")
+        asked_B = with_prompts(questions, tokenizer, benchmark.prompt)
+        sampled_B = sample_groups(sampler, asked_B, settings.sampling, samples, seed=settings.seed, draw="evaluation")
         lines = [
             rollout_fields(sampled.question, 0, number, sample)
             | ({} if sampled.question.gold is None else {"gold": sampled.question.gold})

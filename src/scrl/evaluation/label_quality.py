@@ -33,14 +33,15 @@ def label_quality(groups: Iterable[tuple[Credit, Truth]]) -> dict[str, float | N
 def _figures(credit: Credit, truth: Truth) -> Iterator[tuple[str, float]]:
     """The figures defined for one group; pushes towards stock answers only where these are known."""
     tally, labels, stock = credit.tally, credit.labels, set(credit.stock)
+    keys = {truth.key, truth.gold} - {None}  # votes of others may know the right answer where no completion gives it
     right = None if truth.key is None else tally.keys_K.index(truth.key)
     votes = 0 if right is None else tally.counts_K[right]
     yield "majority_accuracy", majority_accuracy(tally, right)
     if labels.positive is not None:
-        yield "positive_accuracy", labels.positive in {truth.key, truth.gold}  # votes of others may know it
-    yield from (("negative_accuracy", negative != truth.key) for negative in labels.negatives)
-    if truth.key is not None:
-        yield "truth_flagged", truth.key in labels.negatives
+        yield "positive_accuracy", labels.positive in keys
+    yield from (("negative_accuracy", negative not in keys) for negative in labels.negatives)
+    if truth.key is not None or keys & labels.negatives:
+        yield "truth_flagged", bool(keys & labels.negatives)
     if (auroc := entropy_auroc(tally, right)) is not None:
         yield "entropy_auroc", auroc
     yield "pass@1", votes / tally.size

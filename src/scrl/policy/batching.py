@@ -55,14 +55,12 @@ class TrainingRow:
 
 def training_rows(pairs: Sequence[tuple[Sampled, Credit]], mean: Mean, max_tokens: int) -> list[TrainingRow]:
     """The trained completions of one update, each token with its weight in the loss."""
-    chosen = [(sampled, sampled.samples_G[row], credit, row) for sampled, credit in pairs for row in credit.trained]
+    chosen = [(sampled, sampled.samples_G[i], credit, i) for sampled, credit in pairs for i in credit.trained]
     weights_R = token_weights([len(sample.tokens_T) for _, sample, _, _ in chosen], mean, max_tokens)
     rows = []
-    for (sampled, sample, credit, row), weight in zip(chosen, weights_R.tolist(), strict=True):
-        advantage = float(credit.advantages[row])
-        parts = (max(advantage, 0.0), min(advantage, 0.0))
-        if credit.split_advantages is not None:
-            parts = (float(credit.split_advantages[0][row]), float(credit.split_advantages[1][row]))
+    for (sampled, sample, credit, i), weight in zip(chosen, weights_R.tolist(), strict=True):
+        positive_G, negative_G = credit.split_advantages
+        parts = float(positive_G[i]), float(negative_G[i])
         rows.append(TrainingRow(sampled.prompt_P, sample.tokens_T, sample.logprobs_T, *parts, weight))
     return rows
 

@@ -208,7 +208,7 @@ class Policy:
         firsts = range(0, len(pairs), questions_per_update)
         updates = [self.rows(pairs[first : first + questions_per_update]) for first in firsts]
         if self._is_rounded:
-            # In a step's first update π_old is π itself: the ratio is 1.
+            # Before a step's first update the weights are those that sampled: π_old is π, and the ratio 1.
             updates[0] = [replace(row, old_logprobs_T=None) for row in updates[0]]
             updates[1:] = self._retry(lambda: self.rescore(updates[1:]), updates[1:])
         queued = [self._step(rows) for rows in updates]  # all of them before one is read
@@ -281,8 +281,8 @@ class Policy:
     def _batch_loss(self, batch: Batch) -> tuple[Tensor, Sums[Queued]]:
         """−J of eq. 2 over the completions of a micro-batch, and what is counted beside it.
 
-        J = Σ_i Σ_t w_it min(ρ_it Â_i, clip(ρ_it, 1 − ε_low, 1 + ε_high) Â_i) − β KL, with w_it = 1 / (M |o_i|) unless
-        `loss.mean` is another; Â comes as its positive and its negative part, P + Q.
+        J = Σ_i Σ_t w_it min(ρ_it Â_i, clip(ρ_it, 1 − ε_low, 1 + ε_high) Â_i) − β KL (+ an entropy bonus), with
+        w_it = 1 / (completions of the update · T_i) unless `loss.mean` is another; Â comes as P and Q, its two parts.
         """
         loss, mask_RT = self._loss, batch.mask_RT
         logprobs_RT, entropies_RT = self.score(batch)
@@ -317,7 +317,7 @@ class Policy:
         """log π and H of every completion token, [R, T], by this model or another."""
         scorer = scorer or self._scorer
         arguments = {} if batch.packing is None else batch.packing.arguments()
-        with batch.attention(scorer.body_and_head):
+        with batch.attention(scorer.body_and_head):  # the reference has a body of its own
             scores = scorer(
                 batch.tokens_RL, batch.states_n, batch.targets_n, self._temperature,
                 chunk_elements=self._chunk_elements, **arguments,

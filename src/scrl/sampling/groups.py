@@ -34,17 +34,17 @@ def sample_groups(
     num_samples: int,
     *,
     seed: int,
-    step: int | str,
-    at: int = 0,
+    draw: int | str,
+    step: int = 0,
     tree: Tree | None = None,
 ) -> list[Sampled]:
-    """This many completions of each question with its prompt, drawn after step `at`.
+    """This many completions of each question with its prompt, drawn after this many steps.
 
-    Random numbers depend on `seed`, `step` and the question's id. With a tree completions share their beginnings.
+    Random numbers depend on `seed`, `draw` and the question's id. With a tree completions share their beginnings.
     """
     prompts_B = [Prompt(question.id, tokens_P) for question, tokens_P in asked_B]
     if tree is None:
-        samples_B = sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step)
+        samples_B = sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=draw)
         if (sizes := [len(samples) for samples in samples_B]) != [num_samples] * len(prompts_B):
             wanted = f"{num_samples} completions of each of {len(prompts_B)} prompts"
             raise TrainingError(f"compute.sampler: sample must give {wanted}; it gave {sizes or 'none'}")
@@ -52,8 +52,8 @@ def sample_groups(
             kind = type(sample).__name__
             raise TrainingError(f"compute.sampler: sample must give scrl.records.Sample objects; it gave {kind}")
     else:
-        samples_B = sample_tree(sampler, prompts_B, settings, tree, seed=seed, step=step)
-    return [Sampled(*asked, samples_G, at) for asked, samples_G in zip(asked_B, samples_B, strict=True)]
+        samples_B = sample_tree(sampler, prompts_B, settings, tree, seed=seed, step=draw)
+    return [Sampled(*asked, samples_G, step) for asked, samples_G in zip(asked_B, samples_B, strict=True)]
 
 
 def sample_tree(

@@ -188,18 +188,17 @@ class BaseRun:
 def rollout_lines(group: CreditedGroup) -> list[Mapping[str, Any]]:
     """The completions of one question, with what they earned."""
     sampled, credit = group.sampled, group.credit
-    keys = (*credit.tally.keys_K, None)  # the last is for the class index -1 of a missing answer
     golds_G = gold_fields(sampled.question, group.classes)
     return [
         rollout_fields(sampled.question, sampled.step, number, sample)
         | {
-            "answer_class": keys[j],
-            "label": credit.labels.label_of(keys[j]),
+            "answer_class": key,
+            "label": credit.labels.label_of(key),
             "reward": float(credit.rewards[number]),
             "advantage": float(credit.advantages[number]) if number in credit.trained else None,
         }
         | golds_G[number]
-        for number, (sample, j) in enumerate(zip(sampled.samples_G, credit.tally.class_of_G, strict=True))
+        for number, (sample, key) in enumerate(zip(sampled.samples_G, credit.tally.completion_keys, strict=True))
     ]
 
 

@@ -1,6 +1,6 @@
 """The completions of a step → what they earn, on every engine: each group with what its method needs.
 
-And the votes that decide, where these are drawn apart from the completions that are paid → labels.
+`with_drawn`: votes that were drawn separately (`label_votes`) → labels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes
 from scrl.credit.method import Evidence
 from scrl.credit.rule import CreditedGroup, CreditRule
-from scrl.errors import InputError
 from scrl.evaluation.gold import truth_for
 from scrl.records import Sampled
 
@@ -34,28 +33,26 @@ class Crediting:
         """What the completions of every group earn; their answers may have been classified already."""
         rule, evidence_B = self.rule, []
         for place, sampled in enumerate(sampled_B):
-            classes = rule.classify(sampled.group) if classes_B is None else classes_B[place]
-            question_id, others = sampled.question.id, self.label_votes
-            if others is not None and question_id not in others.votes:
-                raise InputError(f"label_votes: there are no votes on question {question_id!r}")
+            group, question_id = sampled.group, sampled.question.id
+            classes = rule.classify(group) if classes_B is None else classes_B[place]
+            votes, kept_label = self.label_votes.of(question_id) if self.label_votes else (None, None)
             evidence = rule.evidence(
-                sampled.group,
+                group,
                 classes,
-                None if others is None else others.votes[question_id],
-                kept_label=None if others is None else others.labels.get(question_id),
+                votes,
+                kept_label=kept_label,
                 truth=truth_for(rule, sampled.question, classes),
                 reference_share=self.reference_shares.get(question_id),
             )
             evidence_B.append(evidence)
         present = self.last_votes.after((each.group.question_id, each.present) for each in evidence_B)
-        votes = present if self.label_votes is None else self.label_votes.last_votes
+        deciding = self.label_votes.last_votes if self.label_votes else present
         groups = []
         for sampled, evidence in zip(sampled_B, evidence_B, strict=True):
-            elsewhere = votes.elsewhere(sampled.question.id, evidence.tally.keys_K)
+            elsewhere = deciding.elsewhere(sampled.question.id, evidence.tally.keys_K)
             credit = rule.assign(replace(evidence, elsewhere=elsewhere))
-            if votes is not present:
-                credit = replace(credit, stock=present.elsewhere(sampled.question.id, ()).stock)
-            groups.append(CreditedGroup(sampled, evidence.classes, credit))
+            stock = present.elsewhere(sampled.question.id, ()).stock  # whoever decides
+            groups.append(CreditedGroup(sampled, evidence.classes, replace(credit, stock=stock)))
         return groups
 
 

@@ -17,7 +17,7 @@ from scrl.config import RunConfig
 from scrl.credit.group_metrics import group_metrics, most_frequent, positive_labels
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
-from scrl.data.prompts import asked
+from scrl.data.prompts import with_prompts
 from scrl.errors import TrainingError
 from scrl.evaluation.label_quality import step_label_quality
 from scrl.files.run_state import STATE
@@ -105,7 +105,8 @@ def take_steps(run: Run) -> None:
             break
         # A sampler may draw from torch's own generator: seeded per step, so that a resumed run repeats it.
         torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
-        seconds, votes, stream = dict[str, float](), run.draw_label_votes(), run.teaching
+        votes = run.draw_label_votes()  # may give labels, on which `teaching` depends
+        stream, seconds = run.teaching, dict[str, float]()
         with timed(seconds, "seconds_rollout"):
             sampled_B = run.sample_step(stream.batch(state.step))
         with timed(seconds, "seconds_credit"):
@@ -114,7 +115,7 @@ def take_steps(run: Run) -> None:
             with timed(seconds, "seconds_update"):
                 update = run.update(groups_B)
             metrics = step_metrics(groups_B, update, state.labels, state.first_answers) | step_label_quality(groups_B)
-            if stream is not run.stream:
+            if stream is not run.stream:  # what the questions that teach nothing would have taken
                 unasked = len(run.stream.questions) - len(stream.questions)
                 metrics["tokens_saved"] = metrics["tokens"] * unasked / len(stream.questions)
             line = {"step": state.step} | metrics | votes | seconds
@@ -147,7 +148,7 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
 
 
 def step_metrics(groups_B: Sequence[CreditedGroup], update: UpdateReport, *before: Mapping[str, Any]) -> dict[str, Any]:
-    """One line of `metrics.jsonl` without the seconds; `before` is what `group_metrics` compares with."""
+    """One line of `metrics.jsonl` without the seconds; `before`: the labels before this step, and the first answers."""
     names = ("loss", "learning_rate", "grad_norm", "kl", "clipped_share")
     metrics = {name: value for name in names if (value := getattr(update, name)) is not None}
     return metrics | group_metrics(groups_B, *before)
@@ -162,10 +163,8 @@ def save_if_best(run: Run) -> None:
     state, length = run.state, run.stream.steps_per_epoch
     epoch = state.history[-length:]
     score = sum(line["agreement"] for line in epoch) / len(epoch)
-    if state.best_step is None or state.best_score is None:
-        is_better = True
-    else:
-        is_better = state.best_step < length <= state.step or score > state.best_score
+    is_first_whole = (state.best_step or 0) < length <= state.step
+    is_better = state.best_score is None or is_first_whole or score > state.best_score
     if is_better and not alarms(state.history, run.config.guard):
         state.best_score, state.best_step = score, state.step
         card, dtype = model_card(run.config, run.standing), run.language_model.published_dtype
@@ -224,25 +223,25 @@ class Run(BaseRun):
         questions: Sequence[Question],
         settings: SamplingSettings,
         number: int,
-        step: int | str,
+        draw: int | str,
         tree: Tree | None = None,
     ) -> list[Sampled]:
-        """This many completions of each question; with a tree they share their beginnings."""
-        asked_B, seed = asked(questions, self.language_model.tokenizer, self.config.prompt), self.config.seed
-        at = step if isinstance(step, int) else self.state.step
-        return sample_groups(self.sampler, asked_B, settings, number, seed=seed, step=step, at=at, tree=tree)
+        """This many completions of each question; `draw` names them for the seed: a step, `probe`, `votes-2`, …"""
+        asked_B = with_prompts(questions, self.language_model.tokenizer, self.config.prompt)
+        seed, step = self.config.seed, self.state.step
+        return sample_groups(self.sampler, asked_B, settings, number, seed=seed, draw=draw, step=step, tree=tree)
 
     def update(self, groups_B: Sequence[CreditedGroup]) -> UpdateReport:
         """The optimizer steps of one step.
 
-        Where there is room for both, the local sampler, which reads the policy's own weights, keeps its memory and
-        captured graphs meanwhile. It gives them back before the very first, which allocates the optimizer's state.
+        The local sampler keeps its memory and captured graphs meanwhile, unless memory ran out once. It never does so
+        in the first update, in which an optimizer may allocate its state.
         """
-        is_local = isinstance(self.sampler, LocalSampler)
-        is_released = self.state.is_released or self.policy.optimizer.update == 0 or not is_local
-        if is_released:
+        is_local, is_first = isinstance(self.sampler, LocalSampler), self.policy.optimizer.update == 0
+        is_kept = is_local and not is_first and not self.state.is_released
+        if not is_kept:
             self.sampler.release()
-        self.policy.make_room = (lambda: None) if is_released else self._make_room
+        self.policy.make_room = self._make_room if is_kept else (lambda: None)
         sampled_B, credit_B = [group.sampled for group in groups_B], [group.credit for group in groups_B]
         return self.policy.update(sampled_B, credit_B, self.config.questions_per_update)
 
@@ -258,7 +257,7 @@ class Run(BaseRun):
         """The votes that decide, if they are due, as many completions at a time as the sampler decodes in parallel."""
         number, settings = self.config.votes_per_question, self.config.sampling
         at_once = max(1, self.sampler.rows_per_call // number)
-        return self.draw_votes_if_due(lambda asked, name: self.sample(asked, settings, number, name), at_once)
+        return self.draw_votes_if_due(lambda questions, name: self.sample(questions, settings, number, name), at_once)
 
     def evaluate(self) -> None:
         """Measure on the questions themselves and on those held out, unless that is off or done."""
@@ -286,7 +285,7 @@ class Run(BaseRun):
         state = self.state
         state.history.append({key: metrics[key] for key in (*WATCHED, "agreement", "signal_share") if key in metrics})
         state.labels |= positive_labels(groups_B)
-        state.first_answers = most_frequent(groups_B) | state.first_answers
+        state.first_answers = most_frequent(groups_B) | state.first_answers  # the first stays
         state.last_votes = state.last_votes.after((group.sampled.question.id, group.credit.tally) for group in groups_B)
 
     def save_last(self) -> None:

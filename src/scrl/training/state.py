@@ -57,11 +57,15 @@ class State:
     """Why the guard ended the run after this step; empty if it may continue."""
     best_score: float | None = None
     best_step: Count | None = None
+    # As in the settings, or less where memory ran out:
     sampler_rows: Count = 0
+    """Completions decoded in parallel."""
     micro_batch: Size | None = None
-    """What a pass of an update holds at most, as in the settings or less, where memory ran out; so do the next two."""
+    """Completions per pass of an update."""
     most_tokens: Size | None = None
+    """Tokens per pass of an update."""
     evaluated_at: Count | None = None
+    """The step after which the run was last measured."""
     reference_shares: dict[str, float] = field(default_factory=dict)
     """Per question, the share of the start model's most frequent answer, where a method needs it."""
     is_released: bool = False
@@ -84,8 +88,9 @@ class State:
     processes: Count = 0
     """The number of processes of a run on TRL, which resumes with as many."""
     files: dict[str, Count] = field(default_factory=dict)
-    """The length of each file, and the checksum of that much of it."""
+    """The length of each file of lines."""
     sums: dict[str, str] = field(default_factory=dict)
+    """The checksum of that much of each."""
     version: Count = VERSION
 
     run: str = ""

@@ -5,7 +5,7 @@
     u    = g(share of the start model's most frequent answer)                       weight of the question
     max_j n_j < κ:   r_ij = 0 and A_ij = −δ                                         nobody agrees: all are pushed down
 
-    maximised:  u Σ_j w_j min(r A_ij, clip(r) A_ij) = P min(r, 1 + ε_high) + Q max(r, 1 − ε_low),
+    maximised:  u Σ_j w_j min(ρ A_ij, clip(ρ) A_ij) = P min(ρ, 1 + ε_high) + Q max(ρ, 1 − ε_low),
                 P_i = u Σ_j w_j max(A_ij, 0),   Q_i = u Σ_j w_j min(A_ij, 0)
 
 The two scalars are exact for any ratio r; their sum is the advantage where the ratio is 1. With the population's

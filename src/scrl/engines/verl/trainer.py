@@ -167,8 +167,8 @@ class ScrlTrainer(PPOTrainerSync):
             rule = replace(self.rule, num_trained=min(self.rule.num_trained or size, size))
             crediting = Crediting(rule, last_votes=self.last_votes, label_votes=self.label_votes)
             groups_B += crediting.credit([sampled], [classes])
-            split = groups_B[-1].credit.split_advantages
-            if split is not None and np.nansum(split[0] * split[1]) < 0:
+            positive_G, negative_G = groups_B[-1].credit.split_advantages
+            if np.nansum(positive_G * negative_G) < 0:
                 reason = "pushes one completion up and down at once, and verl has one advantage per token"
                 raise ConfigError(f"method: {rule.method.name!r} {reason}. Change it, or use engine: local.")
         return groups_B
