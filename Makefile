@@ -45,10 +45,11 @@ test-kernels: .venv-triton/.installed  ## the GPU kernels without a GPU: interpr
 	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(BIN)/python -m pytest tests/sampling/test_kernels.py \
 	  tests/sampling/test_kernel_builds.py tests/policy/test_token_scores.py
 
-torture: $(STAMP)  ## 500 kills at random moments and at every file operation, 300 damaged run folders; an hour or so
+torture: $(STAMP)  ## 500 kills at random moments and at every file operation, 300 damaged run folders, hostile files; an hour or so
 	OMP_NUM_THREADS=1 $(BIN)/python tests/training/kills.py 200
 	for command in export rollouts reproduce; do OMP_NUM_THREADS=1 $(BIN)/python tests/training/kills.py 100 $$command || exit 1; done
 	OMP_NUM_THREADS=1 $(BIN)/python tests/training/damage.py 300
+	SCRL_TORTURE=1 $(PYTEST) tests/test_hostile_inputs.py tests/evaluation/test_benchmark_run.py tests/training/test_damaged_runs.py
 
 lint: $(STAMP)  ## format, lint, types
 	$(BIN)/ruff format --check .

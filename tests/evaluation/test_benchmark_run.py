@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+from cases import cases
 from line_files import forged, read_lines, write_lines
 
 from scrl.errors import ConfigError, DataError, InputError
@@ -13,6 +14,7 @@ from scrl.evaluation.benchmark_run import load_benchmarks, measure
 from scrl.evaluation.settings import build_settings, read_settings
 from scrl.files.checkpoint_file import own_sum
 from scrl.files.whole_files import write_whole
+from scrl.policy.model import load_model
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 STREAM = "arithmetic:easy:train:5"
@@ -63,9 +65,15 @@ def contents(folder, names=FILES):
     return {name: (folder / name).read_bytes() for name in names}
 
 
+@pytest.fixture(scope="module")
+def model():
+    return load_model("embedded", settings_of().compute)
+
+
 @pytest.fixture
-def no_sampling(monkeypatch):
-    """Every completion that is drawn fails the test."""
+def no_sampling(monkeypatch, model):
+    """Every completion that is drawn fails the test; and the model, of which nothing is asked, is loaded once."""
+    monkeypatch.setattr(benchmark_run, "load_model", lambda *a, **k: model)
     monkeypatch.setattr("scrl.sampling.local.LocalSampler.sample", lambda *a, **k: pytest.fail("something was drawn"))
 
 
@@ -157,11 +165,11 @@ def test_a_broken_line_is_named(by_hand, no_sampling, number, line):
 
 
 def test_edited_completions_are_refused(by_hand, no_sampling):
-    """A hundred edits at random: another digit, another value, two lines exchanged."""
+    """Edits at random: another digit, another value, two lines exchanged."""
     (settings, out), rng = by_hand, np.random.default_rng(0)
     path = out / "rollouts" / "hand.jsonl"
     lines, whole = path.read_text().splitlines(), path.read_text()
-    for n in range(40):
+    for n in range(cases(18, 100)):
         edited, (one, other) = list(lines), rng.choice(len(lines), 2, replace=False)
         if n % 3 == 0:
             edited[one], edited[other] = edited[other], edited[one]

@@ -23,7 +23,7 @@ import zlib
 import torch
 
 from scrl.records import Sample
-from scrl.sampling.stop_texts import Detokenizer
+from scrl.sampling.sampler import Detokenizer
 
 opened = []
 

@@ -11,8 +11,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from scrl.sampling.local import LocalSampler
+from scrl.sampling.sampler import StopTexts
 from scrl.sampling.settings import SamplingSettings
-from scrl.sampling.stop_texts import StopTexts
 
 SAMPLER = LocalSampler(tiny_model("llama", seed=4), TOKENIZER, max_rows=512)
 PROMPTS = prompts(5, 2, 8)

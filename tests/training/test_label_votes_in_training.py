@@ -95,7 +95,7 @@ def test_deleting_gold_changes_nothing(tmp_path, no_report):
     for name, rows in (("with", questions), ("bare", [{**row, "gold": None} for row in questions])):
         file = tmp_path / f"{name}.jsonl"
         file.write_text("".join(json.dumps({k: v for k, v in row.items() if v is not None}) + "\n" for row in rows))
-        do(tmp_path / name, *HARD, "label_votes=round", f"questions={file}")
+        do(tmp_path / name, *HARD, "label_votes=round", "steps=4", f"questions={file}")
         runs.append(tmp_path / name)
     assert weights(runs[0]) == weights(runs[1])
     assert state_of(runs[0])["label_votes"] == state_of(runs[1])["label_votes"]
@@ -115,7 +115,11 @@ def test_a_run_without_any_label_says_so(tmp_path, no_report):
 
 def test_methods_that_pay_without_a_label_sample_every_question(tmp_path, no_report):
     run, _ = do(
-        tmp_path / "run", *[each for each in HARD if "contrast" not in each], "method=contrast", "label_votes=start"
+        tmp_path / "run",
+        *[each for each in HARD if "contrast" not in each],
+        "method=contrast",
+        "label_votes=start",
+        "steps=3",
     )
     assert len({row["question_id"] for row in read_lines(tmp_path / "run" / "rollouts.jsonl")}) == 12
     assert run.state.label_votes.labels == {}

@@ -17,7 +17,7 @@ from scrl.credit.group_metrics import has_signal
 from scrl.credit.labels import is_selected, majority_positive, rare_answers, selective_positive
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile
-from scrl.evaluation.label_quality import entropy_auroc, majority_accuracy
+from scrl.evaluation.gold import entropy_auroc, majority_accuracy
 from scrl.evaluation.statistics import clustered_interval
 from scrl.lab.label import label_summary
 from scrl.lab.resampling import TopVotes, fewer_votes, top_votes

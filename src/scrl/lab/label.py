@@ -15,7 +15,7 @@ from scrl.credit.group_metrics import stock_values
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile, open_completions
 from scrl.errors import DataError
-from scrl.evaluation.label_quality import label_quality
+from scrl.evaluation.gold import label_quality
 from scrl.files.whole_files import whole_file
 from scrl.lab.stored_groups import StoredGroup, credit_of, groups_for, lacking, several_golds
 from scrl.records import Credit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -45,8 +46,9 @@ def plain(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) or abs(value) >= 1000 else f"{value:.3g}".replace("-", MINUS)
 
 
+@cache
 def templates(folder: str, **options: Any) -> Environment:
-    """The templates in a folder of the package, whose lines of control leave nothing behind; HTML is escaped."""
+    """The templates in a folder of the package, each compiled once; lines of control leave nothing, HTML is escaped."""
     return Environment(
         loader=PackageLoader("scrl", folder),
         autoescape=select_autoescape(),

@@ -22,8 +22,8 @@ from transformers import DynamicCache
 from scrl.policy.model import plain_model
 from scrl.records import Tokens
 from scrl.sampling.draw import draw
+from scrl.sampling.sampler import StopTexts
 from scrl.sampling.settings import SamplingSettings
-from scrl.sampling.stop_texts import StopTexts
 
 COMPACT_BELOW = 0.75
 """Ended rows are dropped from the cache once fewer than this share of its rows are still being decoded."""

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from scrl.credit.method import Tree
 from scrl.errors import TrainingError
 from scrl.records import Floats, Question, Sample, Sampled, Tokens
-from scrl.sampling.sampler import Prompt, Sampler
+from scrl.sampling.sampler import Prompt, Sampler, StopTexts
 from scrl.sampling.settings import SamplingSettings
-from scrl.sampling.stop_texts import StopTexts
 
 PER_TOKEN = ("tokens_T", "logprobs_T", "entropies_T", "margins_T")
 """The fields of a Sample with one value per token; the last may be None."""

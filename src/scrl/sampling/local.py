@@ -34,9 +34,8 @@ from scrl.sampling.decoders import (
 from scrl.sampling.draw import row_uniforms
 from scrl.sampling.gpu.fused_weights import why_not_fused
 from scrl.sampling.gpu.graph_engine import GraphEngine, Request
-from scrl.sampling.sampler import MEMBERS, Prompt, Sampler
+from scrl.sampling.sampler import MEMBERS, Detokenizer, Prompt, Sampler, StopTexts
 from scrl.sampling.settings import SamplingSettings
-from scrl.sampling.stop_texts import Detokenizer, StopTexts
 from scrl.user_code import import_user_module
 
 REFILLS = 4

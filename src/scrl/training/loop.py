@@ -19,7 +19,7 @@ from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
 from scrl.data.prompts import with_prompts
 from scrl.errors import TrainingError
-from scrl.evaluation.label_quality import step_label_quality
+from scrl.evaluation.gold import step_label_quality
 from scrl.files.run_state import STATE
 from scrl.listener import Listener
 from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights

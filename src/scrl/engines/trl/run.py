@@ -28,7 +28,7 @@ from scrl.data.prompts import prompt_tokens
 from scrl.engines.trl.rollouts import QuestionPrompt, Rollouts
 from scrl.engines.trl.settings import differences, grpo_settings, step_size, with_options
 from scrl.errors import ConfigError, InputError
-from scrl.evaluation.label_quality import step_label_quality
+from scrl.evaluation.gold import step_label_quality
 from scrl.files.folders import num_processes
 from scrl.files.jsonl import read_json_lines
 from scrl.files.run_state import ENGINE_STATE

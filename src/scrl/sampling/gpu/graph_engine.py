@@ -28,8 +28,8 @@ from scrl.sampling.gpu.decode_step import ALIVE, COMPLETION, LENGTH, Completions
 from scrl.sampling.gpu.fused_weights import FusedWeights, fuse
 from scrl.sampling.gpu.scheduler import Prefix, Row, Scheduler, max_pages, min_pages
 from scrl.sampling.gpu.step_memory import MemorySize, StepMemory, affordable_pages, prompt_teams
+from scrl.sampling.sampler import StopTexts
 from scrl.sampling.settings import SamplingSettings
-from scrl.sampling.stop_texts import StopTexts
 
 PAGE_SIZE = 256
 """Tokens of a page, which one program of the attention kernel reads: results do not depend on the batch."""

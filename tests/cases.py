@@ -1,0 +1,7 @@
+"""How many random cases a test looks at: few in the suite, which has to stay short, many in `make torture`."""
+
+import os
+
+
+def cases(few, many):
+    return many if "SCRL_TORTURE" in os.environ else few
