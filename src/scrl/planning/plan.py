@@ -17,7 +17,7 @@ from scrl.errors import InputError
 from scrl.planning.memory import GIB, PROMPT, Layout, Work, disk_bytes, parts, work_of
 from scrl.planning.shapes import ModelShape, counted_shape, shape_of
 from scrl.policy.memory import set_up_allocator
-from scrl.policy.model import empty_model, load_tokenizer, model_shape, pick_device, pick_dtype
+from scrl.policy.model import empty_model, load_tokenizer, memory_of, model_shape, pick_device, pick_dtype
 from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ADAPTER_LEARNING_RATE, OptimizerSettings
 from scrl.records import Question
@@ -116,11 +116,19 @@ def _plan(
         f"{completions * config.sampling.max_tokens:,} tokens sampled",
         f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and activations on "
         "top",
+        *_room(sum(memory.values()), memory_of(device, "all")),
         *checkpoints,
         *warnings(config, len(questions), epochs, shape.num_weights),
     )
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
     return Plan(memory, f"{name}, {str(dtype).removeprefix('torch.')}", lines)
+
+
+def _room(needed: int, there: int | None) -> Iterator[str]:
+    if there is not None:
+        yield f"this machine has {there / GIB:.1f} GiB"
+        if needed > there:
+            yield "WARNING: that does not fit; take a smaller model, an adapter (--lora.rank 16) or a larger machine"
 
 
 def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, int]:
