@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, check_outputs
+from scrl.cli.file_options import DEFAULTS, ESTIMATED, PUSH, WHOLE, AsOptions, check_outputs
 from scrl.cli.terminal import plain_console
 from scrl.credit.elsewhere import MIN_OTHERS, few_others
 from scrl.credit.rule import credit_rule
@@ -47,7 +47,7 @@ def audit(
         File of completions, as for scrl label.
     method
         A method to look at in place of the default six; repeat for more. One that the file cannot serve is named with
-        the reason.
+        the reason. etmr would have the row of ttrl: it differs in how completions are sampled.
     out
         File for all figures, as JSON.
     seed
@@ -82,6 +82,7 @@ def report(result: Mapping[str, Any]) -> Iterator[RichTable | Text | str]:
         yield sentence(few_others(result["questions"] - 1))
     yield _table("Votes", ("", ""), list(_facts(result).items()))
     yield _methods(result)
+    yield PUSH
     for name, reason in result["refused"].items():
         yield f"{name} was left out: it needs {reason}."
     differing = result["disagreements"]
@@ -168,7 +169,7 @@ def _methods(result: Mapping[str, Any]) -> RichTable:
                 *[_push(figures["push_stock_wrong"])] * has_stock,
             ]
         rows.append((name, *cells))
-    return _table("Methods: positive labels, answers ruled out a question, push × 1,000", header, rows)
+    return _table("Methods: positive labels, answers ruled out a question, push (→) × 1,000", header, rows)
 
 
 def _percent(share: float | None) -> Cell:

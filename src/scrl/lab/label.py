@@ -63,7 +63,8 @@ def label_file(
             labels.writelines(encode(line) + "\n" for line in label_lines(groups, credits))
         if audits is not None:
             audits.writelines(encode(line) + "\n" for stored in groups for line in audit_lines(stored))
-    return label_summary(rule, groups, credits)
+    labels_of = {"labels": list(question_labels(groups, credits))} if rule.method.has_labels else {}
+    return label_summary(rule, groups, credits) | labels_of
 
 
 def _whole_file(path: Path | str | None) -> Any:
@@ -88,6 +89,18 @@ def label_lines(groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> Ite
             "reward": float(credit.rewards[g]),
             "advantage": None if math.isnan(advantage) else advantage,
         }
+
+
+def question_labels(groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> Iterator[dict[str, Any]]:
+    """The label of each question as one of its completions wrote it, and its share; where there is none, the top's."""
+    in_order = sorted(zip(groups, credits, strict=True), key=lambda pair: (pair[0].group.step, pair[0].places_G[0]))
+    for stored, credit in in_order:
+        key, shares = credit.labels.positive, dict(zip(credit.tally.keys_K, credit.tally.shares_K, strict=True))
+        keys_G = (None if j == MISSING else credit.tally.keys_K[j] for j in credit.tally.class_of_G)
+        spelled = (answer for answer, own in zip(credit.answers, keys_G, strict=True) if own == key)
+        label = None if key is None else next(spelled, key)
+        share = max(shares.values(), default=0.0) if key is None else shares.get(key, 0.0)
+        yield {"question_id": stored.question_id, "step": stored.group.step, "label": label, "share": share}
 
 
 def audit_lines(stored: StoredGroup) -> Iterator[dict[str, Any]]:
