@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from scrl.sampling.eager_decode import left_pad
+from scrl.sampling.decoders import left_pad
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings

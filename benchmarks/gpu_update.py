@@ -241,7 +241,7 @@ def measured(work: Callable[[], Any], device: torch.device) -> tuple[float, floa
 
 def gradient_of(way: str, policy: Policy, rows: Sequence[TrainingRow]) -> None:
     """Leave the gradient in the weights."""
-    with patch("scrl.policy.scoring.token_scores", SCORES[way]):
+    with patch("scrl.policy.token_scores.token_scores", SCORES[way]):
         policy._retry(lambda: policy.gradient(rows), [rows], keeps_activations=True)
 
 

@@ -20,7 +20,7 @@ from scrl.data.prompts import PromptSettings, prompt_tokens
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.model_paths import EMBEDDED
 from scrl.policy.settings import ComputeSettings
-from scrl.sampling.eager_decode import left_pad
+from scrl.sampling.decoders import left_pad
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings

@@ -36,7 +36,7 @@ START = "start"
 WINDOW = 10
 """The number of steps that a figure is averaged over."""
 BOOTSTRAPS = 10_000
-EXPLORED, COLD, RATE, VOTES = "explore-0.5b", "temperature-0.5b", 3e-6, 8
+EXPLORED, COLD, ROUNDS, RATE, VOTES = "explore-0.5b", "temperature-0.5b", "rounds", 3e-6, 8
 """Runs that were made to choose what to confirm; the learning rate of most of them, and the completions measured."""
 
 
@@ -328,6 +328,28 @@ def colder() -> str:
     return as_markdown(Table(columns, tuple(sorted(rows, key=str)))).rstrip()
 
 
+def rounds() -> str:
+    """The same for runs on fewer questions and on a second model, each with the start model that it measured itself."""
+    rows: list[tuple[Cell, ...]] = []
+    for folder in (about.parent for about in RESULTS.glob(f"{ROUNDS}-*/*/about.json")):
+        arm, seed = _arm_and_seed(folder / "config.yaml")
+        by_set: dict[str, list[dict[str, Any]]] = {}
+        for line in _lines(folder / "evaluations.jsonl"):
+            by_set.setdefault(line["benchmark"], []).append(line)
+        cells = [
+            " → ".join(f"{100 * line[metric]:.1f}" for line in (lines[0], lines[-1]))
+            for lines, metrics in zip(by_set.values(), (("maj@16",), ("maj@16", "pass@1", "pass@16")), strict=True)
+            for metric in metrics
+        ]
+        labels = [line["positive_accuracy"] for line in _lines(folder / "metrics.jsonl") if line["positive_share"]]
+        ends = " → ".join(
+            f"{100 * fmean(quarter):.0f}" for quarter in (labels[: len(labels) // 4], labels[-len(labels) // 4 :])
+        )
+        rows.append((folder.parent.name.removeprefix(f"{ROUNDS}-").upper(), arm, seed, *cells, ends))
+    seen = ("trained on: maj@16", "never seen: maj@16", "pass@1", "pass@16", "labels right, first and last quarter")
+    return as_markdown(Table(("model", "in %", "seed", *seen), tuple(sorted(rows, key=str)))).rstrip()
+
+
 def _record(path: Path) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return record
@@ -359,7 +381,7 @@ def with_tables(page: str) -> str:
 
 
 _STUDY = {study.folder: study for study in STUDIES}
-OTHER_TABLES = {EXPLORED: exploration, COLD: colder, "front": front}
+OTHER_TABLES = {EXPLORED: exploration, COLD: colder, ROUNDS: rounds, "front": front}
 
 
 # The picture

@@ -56,6 +56,6 @@ def test_every_command_works_as_written_from_the_root(page, root):
         is_far = any(word.startswith("HuggingFaceTB/") for word in words)
         if words[0] == "demo":  # tests/command/test_demo.py runs it
             continue
-        command = "plan" if is_far else words[0]
-        done = scrl(command, *words[1:], *FEWER.get(command, []), cwd=root)
+        command, more = ("plan", ["--gpus", "1"]) if is_far else (words[0], FEWER.get(words[0], []))
+        done = scrl(command, *words[1:], *more, cwd=root)
         assert done.returncode == 0, (words, done.stdout[-500:], done.stderr[-500:])

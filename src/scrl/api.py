@@ -210,11 +210,7 @@ def label(
 
 
 def audit(
-    rollouts: str | Path,
-    method: str | Method | Sequence[str | Method] | None = None,
-    *,
-    seed: int = 0,
-    **choices: Any,
+    rollouts: str | Path, method: str | Method | Sequence[str | Method] | None = None, *, seed: int = 0, **choices: Any
 ) -> dict[str, Any]:
     """Would consensus lie on these questions? All figures of `scrl audit`, by default of the methods it looks at.
 

@@ -29,6 +29,7 @@ from scrl.data.sources import (
     reader_of,
     whereabouts,
 )
+from scrl.data.variants import with_variants
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.evaluation.settings import EvaluationSettings
 from scrl.files.yaml_files import line_of, parse_yaml, read_yaml
@@ -45,10 +46,7 @@ from scrl.sampling.settings import SamplingSettings
 from scrl.setting_names import NOT_OF_A_RUN, RUN_NAMES, Names, validated
 from scrl.settings import Settings, inner_model, merged, tree_of, without_equal
 
-OFFICIAL = {
-    "loss": {"kl_weight": 0.001, "kl": "k3-capped", "mean": "pairs", "dual_clip": 3.0},
-    "drop_last": True,
-}
+OFFICIAL = {"loss": {"kl_weight": 0.001, "kl": "k3-capped", "mean": "pairs", "dual_clip": 3.0}, "drop_last": True}
 """What the authors' released code does differently beyond credit."""
 DECIDERS = ("preset", "loss_variant", "lora")
 """Settings that decide those of DECIDED, unless these are given."""
@@ -88,9 +86,7 @@ class RunConfig(Settings):
     )
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
 
-    probe: int = Field(
-        4, ge=0, description="Completions per first question drawn to look at before training; 0: train unseen."
-    )
+    probe: int = Field(4, ge=0, description="Completions per first question to look at before training; 0: none.")
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random numbers.")
     steps: int = Field(0, ge=0, description="Training steps; 0: as many as `passes` over the questions take.")
     passes: int = Field(4, ge=1, description="Passes over the questions, where `steps` is 0.")
@@ -105,6 +101,9 @@ class RunConfig(Settings):
     )
     label_completions: int | None = Field(
         None, ge=2, description="Votes per question for label_votes start and round; none: as many as `completions`."
+    )
+    variants: int = Field(
+        0, ge=0, description="Copies of each question with other numbers, trained on beside it and never measured."
     )
     drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
 
@@ -145,11 +144,6 @@ class RunConfig(Settings):
     @classmethod
     def _default_adapter(cls, value: Any) -> Any:
         return {True: {}, False: None}[value] if isinstance(value, bool) else value
-
-    @field_validator("trackers", mode="before")
-    @classmethod
-    def _one_tracker(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _check_together(self) -> RunConfig:
@@ -206,7 +200,13 @@ class RunConfig(Settings):
         return self.model_copy(update={"steps": self.passes * (whole + bool(rest and not (self.drop_last and whole)))})
 
     def load_questions(self) -> LoadedQuestions:
-        return self._load(self.questions, self.limit)
+        """The questions to train on, variants included."""
+        loaded = self._load(self.questions, self.limit)
+        if not self.variants:
+            return loaded
+        questions = tuple(with_variants(loaded.questions, self.variants, self.seed))
+        note = f"{len(questions) - len(loaded.questions)} variants with other numbers are trained on, too."
+        return LoadedQuestions(questions, (*loaded.notes, note))
 
     def load_held_out(self) -> LoadedQuestions | None:
         """The held-out questions, by the same columns if their file has them."""
@@ -302,9 +302,8 @@ def _credit_names(values: Mapping[str, Any]) -> list[str]:
 
 def write_config(config: RunConfig, path: Path) -> None:
     """The resolved settings, as YAML that `read_config` takes back."""
-    path.write_text(
-        yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True), encoding="utf-8"
-    )
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    path.write_text(text, encoding="utf-8")
 
 
 def override(text: str) -> dict[str, Any]:

@@ -161,9 +161,8 @@ def foreign(name: str) -> tuple[str, str] | None:
     """The project, and our name or what to use instead, of another project's word, whatever precedes its last dots."""
     parts = name.lower().split(".")
     ends = [".".join(parts[first:]) for first in range(len(parts))]
-    return next(
-        ((project, names[end]) for end in ends for project, names in FOREIGN_NAMES.items() if end in names), None
-    )
+    found = ((project, names[end]) for end in ends for project, names in FOREIGN_NAMES.items() if end in names)
+    return next(found, None)
 
 
 def nearest(name: str, known: Collection[str], short: Mapping[str, str]) -> list[str]:

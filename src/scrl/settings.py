@@ -1,4 +1,4 @@
-"""The base of all settings: immutable, no unknown names, and no true or false where a number is meant."""
+"""The base of all settings: immutable, no unknown names, no true or false where a number is meant, lists of one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _check_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """`--steps` without its number arrives as `steps: true`, which Python takes for 1; `--model 7` is a folder."""
+    def _as_meant(cls, value: Any, info: ValidationInfo) -> Any:
+        """`--steps` without its number arrives as `steps: true`, which Python takes for 1; `--model 7` is a folder.
+
+        One value where there may be several is a list of one.
+        """
         annotation = cls.model_fields[str(info.field_name)].annotation
         types = set(get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,))
         if isinstance(value, bool):
             if {int, float} & types and bool not in types:
                 raise PydanticCustomError("number_type", "Input should be a number")
             return value
+        if get_origin(annotation) is tuple and isinstance(value, str | int):
+            return (value,)
         return str(value) if isinstance(value, int | float) and str in types else value
 
 

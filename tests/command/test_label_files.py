@@ -28,7 +28,7 @@ GOOD = json.dumps(row("q", "1"))
     ([GOOD, '{"completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id'"),
     ([GOOD, '{"question_id": "q", "entropy": 1}'], [], r"r.jsonl:2"),
     ([GOOD, '{"question_id": "q", "completion": 5, "entropy": 1}'], [], r"r.jsonl:2: field 'completion'"),
-    ([GOOD, '{"question_id": "q", "completion": "x"}'], [], r"r.jsonl:2: field 'entropy'"),
+    ([GOOD, '{"question_id": "q", "completion": "x"}'], [], "entropy for every completion (question 'q'"),
     ([GOOD, '{"question_id": "q", "completion": "x", "entropy": NaN}'], [], r"r.jsonl:2: field 'entropy'"),
     ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1' + "0" * 400 + "}"], [], r"r.jsonl:2: field 'entropy'"),
     ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1e308}'], [], r"r.jsonl:2: field 'entropy'"),

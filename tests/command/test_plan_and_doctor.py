@@ -10,7 +10,6 @@ from processes import scrl
 from scrl.config import build_config
 from scrl.errors import InputError
 from scrl.planning.plan import make_plan, warnings
-from scrl.policy.model_paths import model_folder
 
 BASE = {
     "model": "embedded", "questions": "arithmetic:easy", "prompt": {"instruction": ""}, "sampling": {"max_tokens": 64}, "steps": 100,
@@ -141,41 +140,6 @@ def test_the_plan_looks_at_gold_at_held_out_questions_and_at_the_folder_as_the_r
     assert "gold" in refusal(*words, "--method", "oracle")
     assert "--out" in refusal(*words, "--out", ".")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "other.txt"]
-
-
-def test_a_model_that_is_not_here_is_planned_from_its_shape(tmp_path, call, refusal, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    (tmp_path / "mine.txt").write_text("1 + 1?\n2 + 2?\n")
-    words = ["--questions", "mine.txt", "--sampling.max-tokens", "100", "--compute.dtype", "bfloat16"]
-    code, out, _ = call("plan", "--model", "Qwen/Qwen2.5-3B", *words)
-    assert code == 0
-    lines = out.splitlines()
-    reason = next(place for place, line in enumerate(lines) if line.startswith("model: Qwen/Qwen2.5-3B cannot be"))
-    taken = "planned from its shape alone: prompts are not looked at, and taken to have 200 tokens"
-    assert lines[reason + 1] == taken
-    assert "scrl: 2 questions × 32 completions → 16 trained → 32 sequences → 2 updates a step" in lines
-    assert "3,085,938,688 weights; " in out
-    assert "sampler's cache 0.66" in out  # room for 2 · 32 rows of 200 + 100 tokens · 36,864 bytes
-    assert "first prompt" not in out
-    refusal("train", "--dry-run", "--model", "Qwen/Qwen2.5-3B", *words)  # a run could not be started
-    # no shape is known either: the reason is why the model cannot be had
-    assert "model" in refusal("plan", "--model", "nobody/nothing", *words)
-
-
-def test_a_folder_with_a_config_alone_is_planned_as_the_model_would_be(tmp_path):
-    whole = make_plan(config(limit=4))
-    folder = Path(model_folder("embedded"))
-    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
-    shape_only = config(limit=4, model=str(tmp_path), prompt={"instruction": "", "max_tokens": 50})
-    plan = make_plan(shape_only, by_shape=True)
-    assert make_plan(config(limit=4), by_shape=True) == whole
-    assert plan.first_prompt is None
-    assert next(line for line in whole.lines if "epochs" in line) in plan.lines
-    assert any(line.endswith("taken to have 50 tokens") for line in plan.lines)
-    parts = plan.memory_bytes | {"sampler's cache": 0}
-    assert parts == whole.memory_bytes | {"sampler's cache": 0}
-    # 4 questions × 32 completions, 64 + 50 tokens of 4 layers × (keys and values) × 1 head of 32 numbers × 4 bytes
-    assert plan.memory_bytes["sampler's cache"] == 4 * 32 * (64 + 50) * 4 * 2 * 32 * 4
 
 
 # Doctor

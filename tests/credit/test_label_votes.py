@@ -164,5 +164,5 @@ def test_a_file_is_labelled_by_the_votes_of_another(tmp_path):
     start.write_text("\n".join(line for line in start.read_text().splitlines() if '"b"' not in line) + "\n")
     with pytest.raises(InputError, match=r"start.jsonl.*'b'"):
         label_file(replace(open_completions(now), label_votes=open_completions(start)), credit_rule("ttrl"))
-    with pytest.raises(InputError, match="weighs"):
+    with pytest.raises(InputError, match="compass"):
         label_file(replace(open_completions(now), label_votes=open_completions(now)), credit_rule("compass"))

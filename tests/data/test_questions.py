@@ -164,7 +164,7 @@ def test_a_given_column_must_be_there(write, option):
 
 
 @pytest.mark.parametrize(("source", "options", "words"), [
-    ("a.txt", {"limit": 0}, "limit"), ("a.txt", {"question_column": "a", "gold_column": "a"}, "column"), ("  ", {}, "questions"),
+    ("a.txt", {"question_column": "a", "gold_column": "a"}, "column"), ("  ", {}, "questions"),
 ])  # fmt: skip
 def test_options_are_checked(source, options, words):
     with pytest.raises(ConfigError, match=words):

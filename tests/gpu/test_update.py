@@ -25,9 +25,8 @@ from scrl.policy.model import LanguageModel, add_adapter
 from scrl.policy.optimizer import LowMemoryAdamW, MasterAdamW, open_optimizer
 from scrl.policy.packing import Packing, attend_within_rows, why_not_packed
 from scrl.policy.policy import Policy
-from scrl.policy.scoring import body_and_head
 from scrl.policy.settings import ComputeSettings, LoraSettings, LossSettings, OptimizerSettings
-from scrl.policy.token_scores import is_fused, token_scores
+from scrl.policy.token_scores import body_and_head, is_fused, token_scores
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
 CUDA = "cuda"

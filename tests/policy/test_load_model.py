@@ -26,8 +26,8 @@ from updates import CPU, cohere, small_model
 from scrl.errors import ConfigError, InputError
 from scrl.policy.model import load_model, pick_device, pick_dtype, remove_dropout
 from scrl.policy.model_paths import model_folder
-from scrl.policy.scoring import body_and_head
 from scrl.policy.settings import ComputeSettings, LoraSettings
+from scrl.policy.token_scores import body_and_head
 
 EMBEDDED = Path(model_folder("embedded"))
 

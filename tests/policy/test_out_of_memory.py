@@ -125,7 +125,7 @@ def test_where_one_completion_does_not_fit_its_logits_come_in_smaller_blocks(
             raise torch.OutOfMemoryError("no room left")
         return token_scores(*given, chunk_elements=chunk_elements, **options)
 
-    monkeypatch.setattr("scrl.policy.scoring.token_scores", full)
+    monkeypatch.setattr("scrl.policy.token_scores.token_scores", full)
     policy = make_policy(language_model, micro_batch=micro_batch)
     notes = tuple(f"memory ran out: {note}" for note in [*halved, "logits in blocks of 128 MiB"])
     assert policy.update([group], [CREDIT]).notes == notes
@@ -143,7 +143,7 @@ def test_where_even_that_does_not_fit_activations_are_computed_twice(group, dtyp
             raise torch.OutOfMemoryError("no room left")
         return token_scores(*given, **options)
 
-    monkeypatch.setattr("scrl.policy.scoring.token_scores", full)
+    monkeypatch.setattr("scrl.policy.token_scores.token_scores", full)
     policy = make_policy(language_model, micro_batch=1)
     changes = ["logits in blocks of 128 MiB", "activations are computed twice (compute.gradient_checkpointing)"]
     assert policy.update([group], [CREDIT]).notes == tuple(f"memory ran out: {change}" for change in changes)

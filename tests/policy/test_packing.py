@@ -31,8 +31,8 @@ from updates import (
 from scrl.policy.batching import Batch, TrainingRow, is_worth_packing, num_tokens, split_by_tokens
 from scrl.policy.model import load_model
 from scrl.policy.packing import Packing, attend_within_rows, choose_packing, why_not_packed
-from scrl.policy.scoring import body_and_head
 from scrl.policy.settings import ComputeSettings
+from scrl.policy.token_scores import body_and_head
 
 CPU = torch.device("cpu")
 VARIANTS = VARIANTS | {"kl": {"kl_weight": 0.5}}

@@ -26,10 +26,10 @@ from scrl.policy.settings import ComputeSettings
 from scrl.sampling.gpu import graph_engine, scheduler
 from scrl.sampling.gpu.fused_weights import fuse, why_not_fused
 from scrl.sampling.gpu.scheduler import Scheduler, min_pages
+from scrl.sampling.groups import sample_tree
 from scrl.sampling.local import LocalSampler, open_engine, requests_for
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
-from scrl.sampling.tree import sample_tree
 
 LENGTHS = (1, 5, 40, 3)
 HOW = {"num_samples": 5, "seed": 0, "step": 1}

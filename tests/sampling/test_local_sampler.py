@@ -22,8 +22,7 @@ from scrl.data.prompts import PromptSettings, prompt_tokens
 from scrl.policy.model import load_model
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question
-from scrl.sampling.decoders import GroupDecoder, TransformersDecoder, why_not_grouped
-from scrl.sampling.eager_decode import left_pad
+from scrl.sampling.decoders import GroupDecoder, TransformersDecoder, left_pad, why_not_grouped
 from scrl.sampling.local import LocalSampler, end_tokens
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings

@@ -16,10 +16,10 @@ from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.records import Credit, Labels, Question, Sample, Sampled, Tally
+from scrl.sampling.groups import cut_at_stop, fork_places, sample_tree
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
-from scrl.sampling.tree import cut_at_stop, fork_places, sample_tree
 
 TREE = Tree(roots=3, forks=2, branches=2)
 SETTINGS = SamplingSettings(max_tokens=30)

@@ -12,7 +12,7 @@ from scrl.credit.method import Tree
 from scrl.credit.rule import CreditRule
 from scrl.data.sources import load_source
 from scrl.errors import ConfigError, InputError
-from scrl.sampling.tree import sample_tree
+from scrl.sampling.groups import sample_tree
 from scrl.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("no_report")

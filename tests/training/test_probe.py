@@ -100,7 +100,7 @@ def test_a_run_whose_completions_are_mostly_cut_is_refused():
         list(probe_notes(probe_of(*texts, cut=5), small()))
 
 
-def noted_cost(*changes, num_held_out=0, recomputes=False):
+def noted_cost(*changes, measured=(6,), recomputes=False):
     """Of 6 questions, after a probe of 4 completions; `recomputes`: not enough memory to keep activations."""
     config, model = small(*changes), load_model("embedded", ComputeSettings(device="cpu"))
     settings = (config.loss, config.optimizer, config.compute)
@@ -108,7 +108,7 @@ def noted_cost(*changes, num_held_out=0, recomputes=False):
     if recomputes:
         policy._recompute()
     probe = probe_of(*["abc"] * 4)
-    return cost_note(probe, config, policy, rows=512, num_questions=6, num_held_out=num_held_out)
+    return cost_note(probe, config, policy, rows=512, num_questions=6, measured=measured)
 
 
 def test_what_a_run_will_take():

@@ -132,9 +132,8 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
         raise InputError("scrl answers: give the folder of a run, or --model and one set of --questions")
     unused = first_leaf({name: value for name, value in given.items() if name != "seed"})
     if unused and not is_sampled:
-        raise InputError(
-            f"{as_option('.'.join(unused))}: {places[0]} has its completions already; leave it out, or give --questions"
-        )
+        name = as_option(".".join(unused))
+        raise InputError(f"{name}: {places[0]} has its completions already; leave it out, or give --questions")
     if type(given.get("seed", 0)) is not int:
         raise InputError(f"--seed: must be a whole number; got {given['seed']!r}")
     return str(places[0]), str(places[1]) if is_sampled else None

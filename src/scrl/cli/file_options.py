@@ -45,13 +45,9 @@ class FileOptions:
         ),
     ] = None
     significant_digits: Annotated[
-        int | None,
-        WHOLE,
-        Parameter(help="Round numbers to this many digits before comparing them (physics answers)."),
+        int | None, WHOLE, Parameter(help="Round numbers to this many digits before comparing them (physics answers).")
     ] = None
-    completion_column: Annotated[str | None, Parameter(help="The column with the completion, or a list of them.")] = (
-        None
-    )
+    completion_column: Annotated[str | None, Parameter(help="The column with the completion, or a list.")] = None
     question_column: Annotated[str | None, Parameter(help="The column with the question.")] = None
     id_column: Annotated[str | None, Parameter(help="The column with the question's id.")] = None
     gold_column: Annotated[str | None, Parameter(help="The column with the right answer.")] = None

@@ -11,10 +11,7 @@ from scrl.credit.method import NEEDS, CreditSettings, Method
 from scrl.credit.methods import METHODS, find_method
 from scrl.reporting.tables import Table, as_terminal
 
-BEYOND_REWARDS = {
-    "advantage": "the advantages",
-    "plan": "how completions are drawn",
-}
+BEYOND_REWARDS = {"advantage": "the advantages", "plan": "how completions are drawn"}
 """What a method may decide besides labels and rewards, by its field."""
 
 

@@ -29,8 +29,6 @@ def plan(
 ) -> None:
     """Say what `scrl train` would do with these settings: sizes, memory, disk, the first prompt, warnings.
 
-    If the model is not on this machine but its shape is known, prompts are not checked; the plan says so.
-
     Memory is counted for this machine. With a recipe's experiment, --gpus, --nodes or --gpu-memory: the memory of each
     such GPU, by engine, from the model's shape alone; no network, weights or GPU are needed. How long a run takes is
     measured by the probe of scrl train.
@@ -58,15 +56,14 @@ def plan(
     if recipe is None and gpus is nodes is gpu_memory is None:
         from scrl.planning.plan import make_plan
 
-        show_plan(make_plan(run_config(settings), by_shape=True), console, FOR_A_GPU)
+        show_plan(make_plan(run_config(settings)), console, FOR_A_GPU)
         return
     from scrl.planning.memory import GIB
     from scrl.planning.on_gpus import gpu_lines, plan_on_gpus
 
     machines = [f"--{name}={value}" for name, value in (("gpus", gpus), ("nodes", nodes)) if value is not None]
-    gpu_plan = plan_on_gpus(
-        _config(recipe, [*settings, *machines]), GIB * (USABLE if gpu_memory is None else gpu_memory)
-    )
+    memory = GIB * (USABLE if gpu_memory is None else gpu_memory)
+    gpu_plan = plan_on_gpus(_config(recipe, [*settings, *machines]), memory)
     for line in gpu_lines(gpu_plan):
         console.print(Text(line), soft_wrap=True)
     if not gpu_plan.fits:

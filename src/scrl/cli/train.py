@@ -124,9 +124,7 @@ def _other_settings(changes: Sequence[tuple[str, str]], engine: str, folder: Pat
     is_fixed = any(name.split(".")[0] not in MAY_CHANGE + MAY_MOVE for name in names)
     if engine == "verl" or is_fixed or guard_stop_of(folder):
         start = f"--model {folder}/checkpoints/last"
-        return (
-            f"{reason}. Leave that out, or start a new run from its weights, with a new optimizer and schedule: {start}"
-        )
+        return f"{reason}. Leave it out, or start a new run from its weights, with new optimizer and schedule: {start}"
     fix = f"Write that into {folder}/config.yaml and resume"
     if "steps" in names:
         fix += ": the optimizer continues, and the learning rate follows the schedule of all steps"
@@ -171,5 +169,4 @@ def file_and_overrides(words: Sequence[str]) -> tuple[Path | None, list[str]]:
 
 def show_plan(plan: Plan, console: Console, hint: str = "") -> None:
     say(console, f"for this machine: {plan.machine}{hint}", *plan.lines)
-    if plan.first_prompt is not None:
-        console.print(Text(f"first prompt: {plan.first_prompt!r}"), soft_wrap=True)
+    console.print(Text(f"first prompt: {plan.first_prompt!r}"), soft_wrap=True)

@@ -18,14 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrl.data.questions import (
-    LoadedQuestions,
-    QuestionColumns,
-    check_limit,
-    limit_note,
-    make_questions,
-    with_backslashes,
-)
+from scrl.data.questions import LoadedQuestions, QuestionColumns, limit_note, make_questions, with_backslashes
 from scrl.data.tables import HubError, RawRow, RawTable, read_hub, read_jsonl
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.records import Question
@@ -139,7 +132,6 @@ def load_benchmark(name: str, *, data_dir: str | Path | None, limit: int | None 
     stem, _, level_range = name.partition(":")
     source = find_benchmark(stem)
     levels = _find_levels(source, name, level_range)
-    check_limit(limit)
     folder = data_dir or os.environ.get(DATA_VARIABLE)
     table, place = _read_folder(source, Path(folder).expanduser()) if folder else _read_hub(source)
     original = list(table.rows)
@@ -217,9 +209,7 @@ def _read_hub(source: BenchmarkSource) -> tuple[RawTable, str]:
 
 
 def _how_to_get(source: BenchmarkSource) -> str:
-    ways = (
-        f"Name a folder with {source.name}.jsonl in it (--data-dir FOLDER, or the variable {DATA_VARIABLE}), or none "
-    )
+    ways = f"Name a folder with {source.name}.jsonl (--data-dir FOLDER, or the variable {DATA_VARIABLE}), or none "
     ways += f"for the hub's {source.hub.name} (pip install 'scrl[hub]', and a network)."
     page = f"https://huggingface.co/datasets/{source.hub.name}"
     return f"{ways} It is gated: accept its terms at {page} (hf auth login)." if source.is_gated else ways

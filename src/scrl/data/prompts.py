@@ -72,9 +72,7 @@ class PromptSettings(Settings):
     instruction: str | None = Field(None, description="After every question; none: the style's own; empty: nothing.")
     system: str | None = Field(None, description="System message, for chat; none: the style's own; empty: nothing.")
     max_tokens: int = Field(4096, ge=1, description="The most tokens a prompt may have.")
-    overlong: Literal["refuse", "drop"] = Field(
-        "refuse", description="Of longer prompts: refuse the run, or drop them."
-    )
+    overlong: Literal["refuse", "drop"] = Field("refuse", description="Longer prompts: refuse the run, or drop them.")
 
 
 def asked_by(reader: str) -> Literal["box", "number"]:
@@ -92,9 +90,7 @@ def style_of(tokenizer: Any, settings: PromptSettings) -> str:
     if settings.style == "auto":
         return _detect_style(template)
     if STYLES[settings.style].is_chat and not template:
-        raise ConfigError(
-            f"prompt.style: {settings.style!r} needs a chat template; the tokenizer has none, use 'plain'"
-        )
+        raise ConfigError(f"prompt.style: {settings.style!r} needs a chat template, and there is none; use 'plain'")
     if STYLES[settings.style].thinking is not None and "enable_thinking" not in template:
         reason = f"{settings.style!r} needs a chat template with the switch 'enable_thinking'"
         raise ConfigError(f"prompt.style: {reason}; use 'auto', which is {_detect_style(template)!r} here")

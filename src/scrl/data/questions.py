@@ -71,7 +71,6 @@ def load_questions(
     """
     if not str(source).strip():
         raise ConfigError("the source of questions is empty: give a file or a hub data set (owner/name)")
-    check_limit(limit)
     options = (question_column, gold_column, id_column)
     names = [name for name in options if name is not None]
     if len(set(names)) < len(names):
@@ -106,11 +105,6 @@ def make_questions(rows: Sequence[RawRow], columns: QuestionColumns, stem: str) 
             raise row.error(f"{reason}. Make ids unique, or rename the column to have the questions numbered.")
         questions.append(question)
     return tuple(questions)
-
-
-def check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise ConfigError(f"limit must be 1 or more, found {limit}; leave it out to take all questions")
 
 
 def limit_note(limit: int | None, taken: int) -> tuple[str, ...]:

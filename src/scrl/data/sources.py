@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field
 from scrl.data.arithmetic import LEVELS, SOURCE, Stream, arithmetic_questions
 from scrl.data.benchmarks import BENCHMARKS, BenchmarkSource, load_benchmark
 from scrl.data.prompts import PromptSettings, asked_by
-from scrl.data.questions import LoadedQuestions, check_limit, limit_note, load_questions
+from scrl.data.questions import LoadedQuestions, limit_note, load_questions
 from scrl.data.tables import SUFFIXES, is_hub_id, nearby_files
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.records import Question
@@ -79,7 +79,6 @@ def load_source(
 
 def _joined(files: Sequence[tuple[str, LoadedQuestions]], limit: int | None) -> LoadedQuestions:
     """The questions of several files, whose ids must differ."""
-    check_limit(limit)
     questions: dict[str, Question] = {}
     for file, loaded in files:
         for question in loaded.questions:

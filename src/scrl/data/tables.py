@@ -192,11 +192,7 @@ def _read_csv(path: Path, delimiter: str | None = None) -> RawTable:
 
     used = delimiter or max(_DELIMITERS, key=rows_like_the_header)
     notes = () if used in (delimiter, ",") else (f"Cells are separated by {_DELIMITERS[used]}.",)
-    reader, records, line = (
-        _csv_reader(text, used),
-        [],
-        1,
-    )  # quoted cells may contain line ends
+    reader, records, line = _csv_reader(text, used), [], 1  # quoted cells may contain line ends
     try:
         for cells in reader:
             records.append((line, cells))

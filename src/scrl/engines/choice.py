@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from scrl.config import RunConfig
@@ -16,17 +17,9 @@ from scrl.training.trackers import check_trackers
 def engine_of(config: RunConfig) -> Any:
     """The module with `train(config, out, listener)`, which starts a run, and `resume(out, listener)`."""
     if config.engine == "local":
-        from scrl.training import loop
-
-        return loop
+        return import_module("scrl.training.loop")
     require_engine(config.engine)
-    if config.engine == "trl":
-        from scrl.engines.trl import run as trl_run
-
-        return trl_run
-    from scrl.engines.verl import run as verl_run
-
-    return verl_run
+    return import_module(f"scrl.engines.{config.engine}.run")
 
 
 def check_engine(config: RunConfig) -> None:

@@ -29,9 +29,7 @@ def require_engine(name: str) -> None:
     require_extra(name, "engine")
     trl = installed_version("trl")
     if name == "verl" and trl and supported("trl").specifier.contains(Version(trl), prereleases=True):
-        raise ConfigError(
-            f"engine: verl does not start beside trl {trl}; give it its own environment, or: pip uninstall trl"
-        )
+        raise ConfigError(f"engine: verl needs an environment of its own: it does not start beside trl {trl}")
 
 
 def shared_refusals(config: RunConfig, engine: str, needs_met: frozenset[str]) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from scrl.data.prompts import PromptSettings
 from scrl.data.sources import DataDir, GoldColumn, IdColumn, Limit, ModelName, QuestionColumn
@@ -30,7 +30,7 @@ class EvaluationSettings(Settings):
 
     every: int = Field(0, ge=0, description="Steps between evaluations; 0: before the first step and after the last.")
     completions: int = Field(
-        16, ge=0, description="Completions per question, and the k of pass@k and maj@k; 0: no evaluation at all."
+        16, ge=0, description="Completions per question, and k of pass@k and maj@k; 0: no evaluation."
     )
     questions: int | None = Field(None, ge=1, description="Measure on this many training questions; none: all.")
     held_out: str | None = Field(None, description="A second set of questions, never trained on.")
@@ -58,26 +58,11 @@ class MeasurementSettings(Settings):
     question_column: QuestionColumn = None
     gold_column: GoldColumn = None
     id_column: IdColumn = None
-    reader: str | None = Field(
-        None, description="How answers are read: boxed, last-box, number, last-number, choice, regex:…"
-    )
+    reader: str | None = Field(None, description="Reads answers: boxed, last-box, number, last-number, choice, regex:…")
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
     prompt: PromptSettings = PromptSettings()
     compute: ComputeSettings = ComputeSettings()
     trust_remote_code: bool = Field(False, description="Run code that comes with a hub model.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _under_long_names(cls, values: Any) -> Any:
-        """Fill what `sampling` leaves out with the defaults for measuring, not those for training."""
-        if not isinstance(values, Mapping):
-            return values
-        return merged({"sampling": SAMPLING.model_dump()}, NAMES.long(values))
-
-    @field_validator("benchmarks", "ks", mode="before")
-    @classmethod
-    def _one(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str | int) else value
 
     @model_validator(mode="after")
     def _check_ks(self) -> MeasurementSettings:
@@ -99,9 +84,9 @@ NAMES = Names(MeasurementSettings, EVALUATION_NAMES, not_here=NOT_HERE)
 
 
 def build_settings(values: Mapping[str, Any]) -> MeasurementSettings:
-    """Settings from plain values; errors name the setting and the reason."""
-    if isinstance(values, Mapping):  # a damaged file may hold anything
-        NAMES.refuse_unknown(values)
+    """Settings from plain values; what `sampling` leaves out has the defaults for measuring, not those for training."""
+    NAMES.refuse_unknown(values)
+    values = merged({"sampling": SAMPLING.model_dump()}, NAMES.long(values))
     return validated(MeasurementSettings, values, EVALUATION_NAMES)
 
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scrl.errors import ConfigError
 from scrl.metrics import PASS_OR_MAJ
 from scrl.records import Floats
 from scrl.seeds import generator_for
@@ -54,7 +53,6 @@ class SeedMean(NamedTuple):
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
     """The chance that at least one of k samples drawn without replacement is right: 1 − C(n−c, k) / C(n, k)."""
-    _check_k(k, num_samples)
     ways = math.comb(num_samples, k)
     return (ways - math.comb(num_samples - num_correct, k)) / ways
 
@@ -68,7 +66,6 @@ def majority_at_k(counts_K: Sequence[int], right: int | None, num_missing: int, 
     k = 1, where it is pass@1; between them the mean of 1,000 seeded draws, within ±0.03 (95 %). `right` is None if
     no sample is right.
     """
-    _check_k(k, sum(counts_K) + num_missing)
     if right is None:
         return 0.0
     wrong = sorted(count for j, count in enumerate(counts_K) if j != right)  # their order must not matter
@@ -185,11 +182,6 @@ def mean_over_seeds(by_seed: Sequence[Mapping[str, float]], *, seed: int) -> See
     means = [math.fsum(values_Q) / len(values_Q) for values_Q in arrays]
     low, high = bootstrap_interval(shares_Q, seed=seed)
     return SeedMean(math.fsum(means) / len(means), low, high, min(means), max(means))
-
-
-def _check_k(k: int, num_samples: int) -> None:
-    if not 1 <= k <= num_samples:
-        raise ConfigError(f"k must be between 1 and the number of samples ({num_samples}), found {k}: draw more")
 
 
 def _one_per_question(values_Q: Sequence[float] | Floats, name: str) -> Floats:

@@ -53,9 +53,7 @@ def check_sums(folder: Path) -> int:
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):
             change = "has appeared" if name not in before else "has gone" if name not in now else "has changed"
-            raise InputError(
-                f"{folder / name}: {change} since the checkpoint was written; restore it, or start the run anew"
-            )
+            raise InputError(f"{folder / name}: {change} since the checkpoint; restore it, or start the run anew")
     refuse_foreign(folder)
     return int(content["step"])
 

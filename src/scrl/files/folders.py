@@ -18,9 +18,7 @@ def num_processes() -> int:
     """How many processes torchrun or accelerate started."""
     number = os.environ.get("WORLD_SIZE", "1")
     if not re.fullmatch("[1-9][0-9]{0,5}", number):
-        raise ConfigError(
-            f"WORLD_SIZE: must be the number of processes, found {number!r:.50}; unset it, or use torchrun"
-        )
+        raise ConfigError(f"WORLD_SIZE: is the number of processes, found {number!r:.50}; unset it, or use torchrun")
     return int(number)
 
 

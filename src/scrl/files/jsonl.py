@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,14 +61,11 @@ def read_object(path: Path) -> dict[str, Any]:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from error
     level: list[Any] = [fields]
     for _ in range(MAX_DEPTH):
-        level = [inner for each in level if isinstance(each, dict | list) for inner in _inside(each)]
+        lists = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [inner for each in lists for inner in each]
     if level:
         raise DataError(path, f"has more than {MAX_DEPTH} levels")
     return fields
-
-
-def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
 
 
 def parse_object(raw: bytes, path: Path, number: int | None = None, *, hint: str = "") -> dict[str, Any]:

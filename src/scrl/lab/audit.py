@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from scrl.credit.elsewhere import NUM_STOCK
-from scrl.credit.group_metrics import gives, has_signal, push
+from scrl.credit.group_metrics import has_signal
 from scrl.credit.labels import is_selected, majority_positive, rare_answers, selective_positive
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile
@@ -82,7 +82,6 @@ def vote_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
     return {
         "agreement": float(np.mean(top.first / sizes_Q)),
         "margin": float(np.mean((top.first - top.second) / sizes_Q)),
-        "share_quartiles": np.quantile(top.first / sizes_Q, [0.25, 0.5, 0.75]).tolist(),
         "sharp_share": float(np.mean(_sharp(top, sizes_Q))),
         "unanimous_share": float(np.mean(top.first == sizes_Q)),
         "distinct_answers": float(np.mean([len(stored.tally.keys_K) for stored in groups])),
@@ -99,10 +98,7 @@ def method_figures(
     """What `scrl label` would report for a method, as shares, with intervals where gold is known."""
     summary = label_summary(rule, groups, credits)
     right: dict[str, list[float]] = {stored.question_id: [] for stored in groups}
-    pushes: dict[str, list[float]] = {stored.question_id: [] for stored in groups}
     for stored, credit in zip(groups, credits, strict=True):
-        if stored.truth is not None:
-            pushes[stored.question_id].append(push(credit, gives(credit.tally, (stored.truth.key,))))
         if stored.truth is not None and credit.labels.positive is not None:
             right[stored.question_id].append(float(credit.labels.positive == stored.truth.key))
     return {
@@ -111,10 +107,8 @@ def method_figures(
         "negatives_per_question": summary["negative_answers"] / len(groups),
         "signal_share": float(np.mean([has_signal(credit) for credit in credits])),
         "entropy_only_share": summary["entropy_only_questions"] / len(groups),
-        "labels_checked": sum(map(len, right.values())),
         **{key: summary.get(key) for key in _OF_LABEL},
         "positive_accuracy_interval": _interval(right, seed=seed),
-        "push_right_interval": _interval(pushes, seed=seed),
     }
 
 

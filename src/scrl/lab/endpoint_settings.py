@@ -54,11 +54,6 @@ class EndpointSettings(Settings):
     id_column: IdColumn = None
     reader: str | None = Field(None, description="How answers will be read, which decides what the prompt asks for.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _under_long_names(cls, values: Any) -> Any:
-        return NAMES.long(values) if isinstance(values, Mapping) else values
-
     @field_validator("endpoint")
     @classmethod
     def _bare_address(cls, value: str) -> str:
@@ -110,4 +105,4 @@ NAMES = Names(
 
 def build_settings(values: Mapping[str, Any]) -> EndpointSettings:
     NAMES.refuse_unknown(values)
-    return validated(EndpointSettings, values, REQUEST_NAMES).with_prompt()
+    return validated(EndpointSettings, NAMES.long(values), REQUEST_NAMES).with_prompt()

@@ -11,17 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from scrl.answers.classes import MISSING
-from scrl.credit.elsewhere import require_others
 from scrl.credit.group_metrics import stock_values
-from scrl.credit.method import NEEDS
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile, open_completions
 from scrl.errors import DataError
-from scrl.evaluation.gold import require_gold
 from scrl.evaluation.label_quality import label_quality
 from scrl.files.whole_files import whole_file
-from scrl.lab.stored_groups import BEYOND_A_FILE, StoredGroup, credit_of, several_golds, stored_groups
-from scrl.records import FACTS, Credit, Question
+from scrl.lab.stored_groups import StoredGroup, credit_of, groups_for, lacking, several_golds
+from scrl.records import Credit
 
 SCHEMA_VERSION = 2
 
@@ -35,27 +32,15 @@ def label_file(
 ) -> dict[str, Any]:
     """Label every completion of a file, in its order; returns the summary. Files appear whole or not at all."""
     path = rollouts.path if isinstance(rollouts, CompletionFile) else Path(rollouts)
-    for need in sorted(rule.needs & BEYOND_A_FILE):
-        raise DataError(
-            path,
-            f"method {rule.method.name!r} needs {NEEDS[need]}, which a rollout file does not have; "
-            "it works in training (scrl train --method)",
-        )
     source = rollouts if isinstance(rollouts, CompletionFile) else open_completions(path)
-    if rule.method.weighs_votes and source.label_votes is not None:
-        raise DataError(path, f"--label-votes: method {rule.method.name!r} weighs each vote by its own completion")
-    needs = sorted(rule.needs & {"entropy", *FACTS})
-    groups = stored_groups(source, rule, keep_texts="text" in rule.needs, needs=needs)
+    groups = groups_for(source, [rule])
+    if reason := lacking(rule, groups):
+        fix = "Use --method ttrl, which needs votes alone, or contrast, which needs those of other questions too."
+        raise DataError(path, f"method {rule.method.name!r} needs {reason}. {fix}")
     for stored in groups:
         if rule.num_trained is not None and stored.tally.size < rule.num_trained:
-            raise DataError(
-                path,
-                f"question {stored.question_id!r} at step {stored.group.step} has {stored.tally.size} completions, "
-                f"fewer than the {rule.num_trained} to train on (--trained)",
-            )
-    require_gold(rule, [Question(stored.question_id, "", stored.gold) for stored in groups], str(path))
-    if "elsewhere" in rule.needs:
-        require_others([stored.question_id for stored in groups], rule.method.name)
+            where = f"question {stored.question_id!r} at step {stored.group.step} has {stored.tally.size} completions"
+            raise DataError(path, f"{where}, fewer than the {rule.num_trained} to train on (--trained)")
     credits = [credit_of(rule, stored) for stored in groups]
     encode = json.JSONEncoder(allow_nan=False).encode
     with _whole_file(out) as labels, _whole_file(audit) as audits:

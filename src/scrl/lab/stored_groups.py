@@ -19,9 +19,6 @@ from scrl.errors import DataError
 from scrl.evaluation.gold import right_class
 from scrl.records import Completion, Credit, Elsewhere, Group, Tally, Truth, Unread
 
-BEYOND_A_FILE = frozenset({"reference_share"})
-"""What a method may need that no file of completions has."""
-
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
@@ -55,13 +52,8 @@ class StoredGroup:
         return self.group.question_id
 
 
-def stored_groups(
-    source: CompletionFile, rule: CreditRule, *, keep_texts: bool, needs: Collection[str] = ()
-) -> list[StoredGroup]:
-    """The groups of a file, by step and then as they end in the file; `rule` says how answers are read and compared.
-
-    Every completion must have the fields in `needs`.
-    """
+def stored_groups(source: CompletionFile, rule: CreditRule, *, keep_texts: bool) -> list[StoredGroup]:
+    """The groups of a file, by step and then as they end in the file; `rule` says how answers are read and compared."""
     rollouts: dict[GroupKey, dict[int, Rollout]] = {}
     golds: dict[GroupKey, str] = {}
     num_given = Counter[GroupKey]()
@@ -69,9 +61,6 @@ def stored_groups(
         key, line = rollout.group, rollout.line
         group = rollouts.setdefault(key, {})
         sample = len(group) if rollout.sample is None else rollout.sample
-        for name in needs:
-            if (rollout.entropy if name == "entropy" else rollout.facts.get(name)) is None:
-                raise DataError(source.path, _missing(name, rule.method.name), line)
         if sample in group:
             question = f"question {rollout.question_id!r} at step {rollout.step}"
             raise DataError(source.path, f"sample {sample} of {question} appears twice", line)
@@ -101,14 +90,6 @@ def stored_groups(
     return groups
 
 
-def _missing(name: str, method: str) -> str:
-    """What to say of a completion without a field that a method needs."""
-    reason = f"field {FIELDS.get(name, name)!r} is missing, and method {method!r} needs one for every completion"
-    fix = "Use --method ttrl or contrast, which need votes alone, or record it while sampling."
-    estimate = " It is estimated where 'logprobs' holds the log-probability of each token."
-    return f"{reason}. {fix}{estimate if name == 'entropy' else ''}"
-
-
 def first_visits(path: Path, rule: CreditRule, questions: Collection[str] | None = None) -> list[Evidence]:
     """The votes of these questions, or of all, in a file of completions, each at its first visit; refused without."""
     groups = stored_groups(open_completions(path), rule, keep_texts="text" in rule.needs)
@@ -124,18 +105,14 @@ def voted_by(groups: Sequence[StoredGroup], others: Sequence[StoredGroup], sourc
     label_votes = LabelVotes({other.question_id: other.tally.vote_keys for other in reversed(others)})
     missing = [stored.question_id for stored in groups if stored.question_id not in label_votes.votes]
     if missing and source.label_votes is not None:
-        raise DataError(
-            source.label_votes.path,
-            f"--label-votes: has no completion of question {missing[0]!r}, which {source.path} has "
-            f"({len(missing)} such groups); give votes on every question, under the same ids",
-        )
+        reason = f"has no completion of question {missing[0]!r}, which {source.path} has"
+        raise DataError(source.label_votes.path, f"--label-votes: {reason}; give votes on every question")
     voted = []
     for stored in groups:
         votes = label_votes.votes[stored.question_id]
         keys_K = {*stored.tally.keys_K, *(key for key in votes if key is not None)}
-        voted.append(
-            replace(stored, votes=votes, elsewhere=label_votes.last_votes.elsewhere(stored.question_id, keys_K))
-        )
+        elsewhere = label_votes.last_votes.elsewhere(stored.question_id, keys_K)
+        voted.append(replace(stored, votes=votes, elsewhere=elsewhere))
     return voted
 
 
@@ -191,7 +168,8 @@ def lacking(rule: CreditRule, groups: Sequence[StoredGroup]) -> str | None:
         elsewhere = stored.elsewhere if has_others else None
         evidence = Evidence(stored.group, stored.classes, stored.tally, truth=stored.truth, elsewhere=elsewhere)
         for need, _ in evidence.unmet(rule.needs):
-            return f"the field {FIELDS[need]!r} for every completion" if need in FIELDS else NEEDS[need]
+            reason = f"the field {FIELDS[need]!r} for every completion" if need in FIELDS else NEEDS[need]
+            return f"{reason} (question {stored.question_id!r} lacks it)"
     return None
 
 

@@ -45,9 +45,7 @@ def _weak_votes(audit: Mapping[str, Any]) -> Iterator[Finding]:
     votes, gold = audit["votes"], audit["gold"]
     missing, unanimous, sharp = votes["no_answer_share"], votes["unanimous_share"], votes["sharp_share"]
     if missing >= NO_ANSWER:
-        words = (
-            f"Hardly readable: {missing:.0%} of the completions have no answer. Try another --reader or more tokens."
-        )
+        words = f"Hardly readable: {missing:.0%} of completions have no answer. Try another --reader or more tokens."
         yield Finding("no_answers", words, {"no_answer_share": missing})
     if unanimous >= UNANIMOUS_SHARE:
         words = (

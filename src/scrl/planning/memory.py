@@ -136,11 +136,6 @@ class Layout:
         """The most tokens of such a pass."""
         return self.micro_rows(work) * work.longest
 
-    @property
-    def has_vllm(self) -> bool:
-        """Whether vLLM samples, with its own copy of the weights; in plans it always does with TRL and verl."""
-        return self.engine != "local"
-
 
 class Part(NamedTuple):
     """Memory of one GPU for one purpose."""
@@ -162,7 +157,7 @@ def parts(shape: ModelShape, work: Work, layout: Layout, rows: int) -> tuple[Par
     reference = num_weights if work.has_reference and work.adapter_rank is None else 0
     activations = layout.micro_tokens(work) * activation_bytes(shape, work, is_fused=is_ours)
     stays = layout.engine == "trl"  # vLLM sleeps while verl trains; our sampler drops its cache
-    vllm_weights = num_weights if layout.has_vllm else 0
+    vllm_weights = 0 if is_ours else num_weights  # with TRL and verl, vLLM samples with a copy of its own
     return (
         Part("weights", work.size * working, in_sampling=is_ours),
         Part("masters", masters * (trained if is_ours else num_weights) / s),
@@ -173,7 +168,7 @@ def parts(shape: ModelShape, work: Work, layout: Layout, rows: int) -> tuple[Par
         Part("logits", logit_bytes(shape, work, layout), in_sampling=False),
         Part("vLLM's weights", work.size * vllm_weights / layout.tensor, in_training=stays),
         Part("sampler's cache", rows * row_bytes(shape, work, layout), in_training=stays),
-        Part("overhead", VLLM_OVERHEAD if layout.has_vllm else OVERHEAD),
+        Part("overhead", OVERHEAD if is_ours else VLLM_OVERHEAD),
     )
 
 

@@ -147,7 +147,7 @@ def gpu_lines(plan: GpuPlan) -> Iterator[str]:
 
 def _fit_lines(plan: GpuPlan, fit: Fit) -> Iterator[str]:
     layout, work = fit.layout, fit.work
-    sampler = f", vLLM over {counted(layout.tensor, 'GPU')}" if layout.has_vllm else ""
+    sampler = "" if layout.engine == "local" else f", vLLM over {counted(layout.tensor, 'GPU')}"
     yield f"{layout} on {counted(layout.gpus, 'GPU')}{sampler}"
     if changes := " ".join(_changes(plan.work, fit)):
         yield f"  with {changes}"
@@ -173,5 +173,5 @@ def _changes(wanted: Work, fit: Fit) -> Iterator[str]:
         yield f"--compute.micro-batch {fit.work.micro_batch}"
     if fit.work.is_checkpointed != wanted.is_checkpointed:
         yield "--compute.gradient-checkpointing true"
-    if not fit.layout.has_vllm and fit.rows < fit.layout.rows_at_once(fit.work):  # vLLM lets rows wait
+    if fit.layout.engine == "local" and fit.rows < fit.layout.rows_at_once(fit.work):  # vLLM lets rows wait
         yield f"--compute.sampler-rows {fit.rows}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,14 +13,12 @@ from scrl.credit.elsewhere import MIN_OTHERS, few_others
 from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import reader_of
-from scrl.errors import InputError
-from scrl.planning.memory import GIB, PROMPT, Layout, Work, disk_bytes, parts, work_of
-from scrl.planning.shapes import ModelShape, counted_shape, shape_of
+from scrl.planning.memory import GIB, Layout, Work, disk_bytes, parts, work_of
+from scrl.planning.shapes import ModelShape, counted_shape
 from scrl.policy.memory import set_up_allocator
 from scrl.policy.model import empty_model, load_tokenizer, memory_of, model_shape, pick_device, pick_dtype
 from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ADAPTER_LEARNING_RATE, OptimizerSettings
-from scrl.records import Question
 from scrl.reporting.text import counted
 from scrl.sampling.settings import ALL_EQUAL
 from scrl.training.base_run import load_sets, usable_sets
@@ -40,55 +38,22 @@ class Plan:
     machine: str
     """The device and the type of working weights for which memory is counted: `CPU, float32`."""
     lines: tuple[str, ...]
-    first_prompt: str | None = None
-    """None if there is no tokenizer to make it."""
+    first_prompt: str
 
 
-def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
-    """Count what a run will do; loads the questions, the tokenizer and the model's shape, but no weights.
-
-    With `by_shape`, a model that cannot be loaded is planned from its shape, if that is known; the plan then gives the
-    reason, and says that prompts are not checked.
-    """
+def make_plan(config: RunConfig) -> Plan:
+    """Count what a run will do; loads the questions, the tokenizer and the model's shape, but no weights."""
     config = config.with_steps()
     if config.engine == "local":
         set_up_allocator(config.compute)
     loaded, held_out = load_sets(config)
     notes, trust = [*loaded.notes, *_about_held_out(loaded, held_out)], config.trust_remote_code
-    try:
-        model_config = model_shape(model_folder(config.model), trust)
-        tokenizer = load_tokenizer(config.model, trust_remote_code=trust)
-        num_weights = sum(weight.numel() for weight in empty_model(model_config, trust).parameters())
-    except InputError as error:
-        if not by_shape:
-            raise
-        try:
-            shape = shape_of(config.model)
-        except InputError:
-            raise error from None
-        longest = min(PROMPT, config.prompt.max_tokens)
-        why = f"planned from its shape alone: prompts are not looked at, and taken to have {longest} tokens"
-        return _plan(config, loaded.questions, (*notes, str(error), why), shape, longest)
+    model_config = model_shape(model_folder(config.model), trust)
+    tokenizer = load_tokenizer(config.model, trust_remote_code=trust)
+    num_weights = sum(weight.numel() for weight in empty_model(model_config, trust).parameters())
     (questions, _), more = usable_sets((loaded, held_out), config, tokenizer, model_config)
     longest = max(len(prompt_tokens(question, tokenizer, config.prompt)) for question in questions)
     shape = counted_shape(model_config, num_weights)
-    plan = _plan(config, questions, tuple(dict.fromkeys((*notes, *more))), shape, longest)
-    return replace(plan, first_prompt=prompt_text(questions[0], tokenizer, config.prompt))
-
-
-def _about_held_out(loaded: LoadedQuestions, held_out: LoadedQuestions | None) -> Iterator[str]:
-    if held_out is None:
-        return
-    yield from (f"Held out: {note}" for note in held_out.notes)
-    trained = {question.text for question in loaded.questions}
-    if shared := sum(question.text in trained for question in held_out.questions):
-        yield f"{shared} of the {len(held_out.questions)} held-out questions are trained on: they are not held out"
-
-
-def _plan(
-    config: RunConfig, questions: Sequence[Question], notes: Sequence[str], shape: ModelShape, longest: int
-) -> Plan:
-    """The plan for these questions, whose longest prompt has `longest` tokens."""
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     work = replace(work_of(config, len(questions)), prompt=longest)
     updates = stream.updates(config.steps, config.questions_per_update)
@@ -108,7 +73,7 @@ def _plan(
         by_probe = "; the probe will measure completions and time" if config.probe else ""
         checkpoints = [f"up to {disk / 1e9:.2g} GB on disk for checkpoints{by_probe}"]
     lines = (
-        *notes,
+        *dict.fromkeys((*notes, *more)),
         f"{config.method}: {counted(work.questions, 'question')} × {config.completions} completions → "
         f"{config.trained} trained → {work.trained_rows} sequences → {counted(work.updates, 'update')} a step",
         f"{counted(config.steps, 'step')}, {counted(updates, 'update')}, {epochs:.1f} epochs of "
@@ -121,7 +86,17 @@ def _plan(
         *warnings(config, len(questions), epochs, shape.num_weights),
     )
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
-    return Plan(memory, f"{name}, {str(dtype).removeprefix('torch.')}", lines)
+    machine = f"{name}, {str(dtype).removeprefix('torch.')}"
+    return Plan(memory, machine, lines, prompt_text(questions[0], tokenizer, config.prompt))
+
+
+def _about_held_out(loaded: LoadedQuestions, held_out: LoadedQuestions | None) -> Iterator[str]:
+    if held_out is None:
+        return
+    yield from (f"Held out: {note}" for note in held_out.notes)
+    trained = {question.text for question in loaded.questions}
+    if shared := sum(question.text in trained for question in held_out.questions):
+        yield f"{shared} of the {len(held_out.questions)} held-out questions are trained on: they are not held out"
 
 
 def _room(needed: int, there: int | None) -> Iterator[str]:

@@ -88,10 +88,9 @@ def _refusal(name: str, value: Any) -> str | None:
             names = [value] if isinstance(value, str) else value
             return None if _are_names(names, MAX_PATTERNS) else "a list of names of modules"
         case "rank_pattern" | "alpha_pattern":
-            is_plain = isinstance(value, dict) and _are_names(list(value), MAX_PATTERNS)
-            return (
-                None if is_plain and all(type(each) in (int, float) for each in value.values()) else "numbers by name"
-            )
+            has_names = isinstance(value, dict) and _are_names(list(value), MAX_PATTERNS)
+            is_plain = has_names and all(type(each) in (int, float) for each in value.values())
+            return None if is_plain else "numbers by name"
     return None if name in OPEN or not value else "empty: nothing but plain low-rank adapters can be used"
 
 

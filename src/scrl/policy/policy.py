@@ -41,9 +41,8 @@ from scrl.policy.memory import PassMemory, free_room, measure_pass
 from scrl.policy.model import LanguageModel, plain_model, recompute_activations
 from scrl.policy.optimizer import open_optimizer
 from scrl.policy.packing import choose_packing
-from scrl.policy.scoring import TokenScorer
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
-from scrl.policy.token_scores import CHUNK_ELEMENTS
+from scrl.policy.token_scores import CHUNK_ELEMENTS, TokenScorer
 from scrl.records import Credit, Sampled
 
 Result = TypeVar("Result")

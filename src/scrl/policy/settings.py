@@ -73,9 +73,7 @@ class ComputeSettings(Settings):
     """
 
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps.")
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Type of the working weights. auto: bfloat16 on a GPU."
-    )
+    dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="Of weights; auto: bfloat16 on a GPU.")
     micro_batch: int = Field(16, ge=1, description="Completions per pass of an update; fewer where memory runs out.")
     sampler_rows: int = Field(512, ge=1, description="Completions decoded side by side; halved when memory runs out.")
     sampler: str = Field("local", description="What draws completions: local, or one of your own, module:NAME.")

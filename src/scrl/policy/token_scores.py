@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies of tokens, from hidden states, without ever holding [tokens × vocabulary].
+"""Log-probabilities and entropies of tokens by a model, without ever holding [tokens × vocabulary].
 
 z = h Wᵀ / T (+ bias / T), π = softmax(z):   log π(y) = z_y − log Σ eᶻ,   H = −Σ π log π.
 Forward and backward go over the tokens in blocks; the backward pass computes a block's logits again instead of keeping
@@ -12,18 +12,24 @@ once, and another writes its gradient beside it in bf16 (`scrl.policy.logit_kern
 Existing kernels do not fit: Liger's fused GRPO loss has no entropy, holds its gradients from forward to backward and
 multiplies in fp32 in its backward pass; cut-cross-entropy has no entropy and by default drops small gradients.
 
-Shapes: n tokens, c of them in a block, E hidden size, V vocabulary.
+Shapes: n tokens, c of them in a block, E hidden size, V vocabulary; R completions, L columns of a batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from scrl.device import attention_without_cudnn, pad_rows, to_device
+from scrl.errors import TrainingError
+from scrl.policy.model import in_eval_mode, plain_model
+from scrl.records import Floats, Tokens
 
 CHUNK_ELEMENTS = 2**25
 """Largest [tokens × vocabulary] block held at a time: 128 MiB of fp32."""
@@ -33,6 +39,84 @@ GB at 3B, 0.6 ms), so blocks should be large; at 3,456 tokens that is 6 % of the
 FUSED_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 ROWS = 128
 """With kernels the tokens of a block are a multiple of this: a tile of the matrix product."""
+BodyAndHead = tuple[Any, nn.Linear]
+SCORED_TOKENS = 2**14
+"""Tokens of a forward pass: in the 3B shape of Qwen2.5 its widest activation, [16384, 11008] of bf16, takes 361 MB."""
+
+
+def body_and_head(model: Any) -> BodyAndHead | None:
+    """The part that gives hidden states and the linear head on top, if the logits are just head(body).
+
+    None if a model does something else to its logits (a cap, a scale): then they are taken from it whole.
+    """
+    inner = plain_model(model)
+    head, body = inner.get_output_embeddings(), getattr(inner, inner.base_model_prefix, None)
+    config = inner.config.get_text_config()
+    if not isinstance(head, nn.Linear) or body is None or getattr(config, "final_logit_softcapping", None):
+        return None  # a cap does not show on small logits; everything else shows below
+    tokens_13 = torch.arange(3, device=head.weight.device)[None]
+    with in_eval_mode(model.modules()):
+        expected = model(input_ids=tokens_13, use_cache=False).logits
+        found = head(body(input_ids=tokens_13, use_cache=False).last_hidden_state)
+    is_same = found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-3, atol=1e-4)
+    return (body, head) if is_same else None
+
+
+class TokenScorer:
+    """Scores tokens by a model: by its body and head in chunks, or from whole logits where it has no plain head."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.body_and_head = body_and_head(model)
+
+    def __call__(
+        self, tokens_RL: Tensor, states_n: Tensor, targets_n: Tensor, temperature: float, *,
+        chunk_elements: int | None = None, **arguments: Any,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """log π and H of n tokens, each predicted by the hidden state at a flat index into `tokens_RL`.
+
+        `arguments` are the body's own.
+        """
+        if self.body_and_head is None:
+            logits_nV = self.model(input_ids=tokens_RL, use_cache=False).logits.flatten(0, 1)[states_n]
+            return logit_scores(logits_nV, targets_n, temperature)
+        body, head = self.body_and_head
+        hidden_nE = body(input_ids=tokens_RL, use_cache=False, **arguments).last_hidden_state.flatten(0, 1)[states_n]
+        options: dict[str, Any] = {"temperature": temperature, "chunk_elements": chunk_elements}
+        return token_scores(hidden_nE, head.weight, targets_n, bias_V=head.bias, **options)
+
+
+def completion_logprobs(model: Any, pairs_R: Sequence[tuple[Tokens, Tokens]]) -> list[Floats]:
+    """log π of every token of completions, each given after its prompt, without gradient.
+
+    Completions of similar length share a pass of at most SCORED_TOKENS tokens, padded on the right, where causal
+    attention never looks.
+    """
+    score_tokens, device = TokenScorer(model), next(model.parameters()).device
+    logprobs: dict[int, Floats] = {}
+    left = sorted(range(len(pairs_R)), key=lambda row: -sum(map(len, pairs_R[row])))
+    try:
+        with in_eval_mode(model.modules()), attention_without_cudnn():
+            while left:
+                size = max(1, SCORED_TOKENS // sum(map(len, pairs_R[left[0]])))
+                rows, left = left[:size], left[size:]
+                pairs = [pairs_R[row] for row in rows]
+                tokens_RL = pad_rows([np.concatenate(pair) for pair in pairs], np.int64)
+                states_n = np.concatenate([  # the hidden state before a token predicts it
+                    row * tokens_RL.shape[1] + np.arange(len(prompt) - 1, len(prompt) + len(tokens) - 1)
+                    for row, (prompt, tokens) in enumerate(pairs)
+                ])  # fmt: skip
+                targets_n = np.concatenate([tokens for _, tokens in pairs])
+                inputs = [to_device(values, device) for values in (tokens_RL, states_n, targets_n)]
+                logprobs_n, _ = score_tokens(inputs[0], inputs[1], inputs[2], temperature=1.0)
+                ends = np.cumsum([len(tokens) for _, tokens in pairs])[:-1]
+                logprobs |= zip(rows, np.split(logprobs_n.double().cpu().numpy(), ends), strict=True)
+    except torch.OutOfMemoryError as error:
+        raise TrainingError("memory ran out while completions were scored: shorten sampling.max_tokens") from error
+    return [logprobs[row] for row in range(len(pairs_R))]
+
+
+# From hidden states
 
 
 def token_scores(

@@ -129,9 +129,7 @@ def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str)
         raise InputError(f"{benchmark}: {' and '.join(pairing.names)} {reason}; evaluate both on the same ones")
     if len({evaluation.get("questions_digest") for evaluation in pair}) > 1:
         names = " and ".join(pairing.names)
-        raise InputError(
-            f"{benchmark}: {names}: questions have the same ids, but other texts; evaluate both on one file"
-        )
+        raise InputError(f"{benchmark}: {names}: the same ids, but other questions; evaluate both on one file")
     before_Q, after_Q = ([values[name] for name in sorted(first)] for values in (first, second))
     before, after = (math.fsum(values_Q) / len(values_Q) for values_Q in (before_Q, after_Q))
     difference = paired_difference(before_Q, after_Q, seed=RESAMPLING_SEED)

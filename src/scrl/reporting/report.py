@@ -45,10 +45,6 @@ def write_report(places: Sequence[Path | CompletionFile], out: Path, rule: Credi
 
     `rule` says how answers in files of completions are read and compared.
     """
-    if out.is_dir():
-        raise InputError(f"{out}: cannot be written: it is a folder; give a file")
-    if not out.parent.is_dir():
-        raise InputError(f"{out}: cannot be written: there is no folder {out.parent}")
     names = name_places([place.path if isinstance(place, CompletionFile) else place for place in places])
     rule = rule or credit_rule("ttrl")
     page = render_report([

@@ -22,15 +22,7 @@ from scrl.files.yaml_files import read_yaml
 from scrl.lab.audit import audit_groups
 from scrl.lab.stored_groups import StoredGroup, stored_groups
 from scrl.reporting.evaluations import Evaluation, EvaluationProtocol, by_protocol, read_evaluations, read_metrics
-from scrl.reporting.rollout_votes import (
-    QuestionVotes,
-    RolloutLine,
-    Visit,
-    Votes,
-    add_up,
-    parse_rollout,
-    read_votes,
-)
+from scrl.reporting.rollout_votes import QuestionVotes, RolloutLine, Visit, Votes, add_up, parse_rollout, read_votes
 from scrl.reporting.tables import Ratio
 from scrl.reporting.text import plain, shorten, signed
 

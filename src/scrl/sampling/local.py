@@ -22,9 +22,16 @@ from scrl.errors import ConfigError, TrainingError
 from scrl.policy.model import LanguageModel, in_eval_mode, plain_model
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Sample
-from scrl.sampling.decoders import Decoder, GroupDecoder, TransformersDecoder, why_not_grouped
+from scrl.sampling.decoders import (
+    DecodedRows,
+    Decoder,
+    GroupDecoder,
+    TransformersDecoder,
+    decode_eagerly,
+    left_pad,
+    why_not_grouped,
+)
 from scrl.sampling.draw import row_uniforms
-from scrl.sampling.eager_decode import DecodedRows, decode_eagerly, left_pad
 from scrl.sampling.gpu.fused_weights import why_not_fused
 from scrl.sampling.gpu.graph_engine import GraphEngine, Request
 from scrl.sampling.sampler import MEMBERS, Prompt, Sampler
@@ -77,13 +84,7 @@ class LocalSampler(Detokenizer):
         return self.max_rows if self._engine is None else REFILLS * self.max_rows
 
     def sample(
-        self,
-        prompts_B: Sequence[Prompt],
-        settings: SamplingSettings,
-        *,
-        num_samples: int,
-        seed: int,
-        step: int | str,
+        self, prompts_B: Sequence[Prompt], settings: SamplingSettings, *, num_samples: int, seed: int, step: int | str
     ) -> list[tuple[Sample, ...]]:
         """N completions for each prompt, as many in parallel as `max_rows` and memory allow."""
         while True:
@@ -102,11 +103,7 @@ class LocalSampler(Detokenizer):
                 torch.cuda.empty_cache()
 
     def _sample(
-        self,
-        prompts_B: Sequence[Prompt],
-        num_samples: int,
-        settings: SamplingSettings,
-        seeds: tuple[int, int | str],
+        self, prompts_B: Sequence[Prompt], num_samples: int, settings: SamplingSettings, seeds: tuple[int, int | str]
     ) -> list[tuple[Sample, ...]]:
         if self._engine is None:
             batches = row_batches(prompts_B, num_samples, self.max_rows)

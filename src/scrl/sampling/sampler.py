@@ -39,13 +39,7 @@ class Sampler(Protocol):
         """Completions to ask for in one call: more than `max_rows` if rows that end are replaced by others."""
 
     def sample(
-        self,
-        prompts_B: Sequence[Prompt],
-        settings: SamplingSettings,
-        *,
-        num_samples: int,
-        seed: int,
-        step: int | str,
+        self, prompts_B: Sequence[Prompt], settings: SamplingSettings, *, num_samples: int, seed: int, step: int | str
     ) -> list[tuple[Sample, ...]]:
         """N completions of each prompt; completion i of a prompt does not depend on the others."""
 

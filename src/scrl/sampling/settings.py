@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from scrl.settings import Settings
 
@@ -19,14 +19,7 @@ class SamplingSettings(Settings):
     top_p: float = Field(1.0, gt=0, le=1, description="Keep the likeliest tokens that together reach this probability.")
     top_k: int = Field(0, ge=0, description="Keep this many of the likeliest tokens (0: all).")
     max_tokens: int = Field(1024, ge=1, description="A completion is cut after this many tokens.")
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        (), description="A completion ends after any of these texts."
-    )
-
-    @field_validator("stop", mode="before")
-    @classmethod
-    def _one_stop(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), description="Texts that end a completion.")
 
     @property
     def is_restricted(self) -> bool:

@@ -71,15 +71,20 @@ class BaseRun:
             self.listener.note(note)
         self.listener.step(line, describe(groups_B, self.rule.method))
 
+    @property
+    def measured(self) -> dict[str, Sequence[Question]]:
+        """The questions that evaluations ask: those trained on, without variants, and those held out."""
+        asked = [question for question in self.stream.questions if question.varies is None]
+        return {"stream": asked[: self.config.evaluation.questions], "held-out": self.held_out}
+
     def evaluation_records(
         self, sample: Callable[[str, Sequence[Question], SamplingSettings], list[Sampled]]
     ) -> list[dict[str, Any]]:
         """One record for the questions trained on, and one for those held out, where there are some."""
-        settings, sampling, records = self.config.evaluation, self.config.evaluation_sampling, []
-        for name, questions in (("stream", self.stream.questions[: settings.questions]), ("held-out", self.held_out)):
+        sampling, ks, records = self.config.evaluation_sampling, (self.config.evaluation.completions,), []
+        for name, questions in self.measured.items():
             if questions:
                 answered_Q = [(each.question, each.group) for each in sample(name, questions, sampling)]
-                ks = (settings.completions,)
                 conditions = Conditions(name, self.config.model, sampling, ks, self.config.seed, self.state.step)
                 records.append(evaluate(answered_Q, self.rule, conditions))
         return records
@@ -108,11 +113,9 @@ class BaseRun:
             return {}
         questions = [question for question in self.stream.questions if question.id not in state.label_votes.labels]
         self.listener.note(f"{config.votes_per_question} votes on each of {counted(len(questions), 'question')}")
-        drawn, tokens = list[Evidence](), 0
+        name, drawn, tokens = f"votes-{this_pass}" if this_pass else "reference", list[Evidence](), 0
         for first in range(0, len(questions), at_once):  # not all at once: they would not fit into memory
-            for sampled in sample(
-                questions[first : first + at_once], f"votes-{this_pass}" if this_pass else "reference"
-            ):
+            for sampled in sample(questions[first : first + at_once], name):
                 tokens += sum(each.tokens_drawn for each in sampled.samples_G)
                 classes = rule.classify(sampled.group)
                 truth = truth_for(rule, sampled.question, classes)

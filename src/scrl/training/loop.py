@@ -207,8 +207,8 @@ class Run(BaseRun):
         start, questions = time.perf_counter(), self.stream.batch(0)
         sampled_B = self.sample(questions, self.config.sampling, self.config.probe, "probe")
         probe = score_probe(sampled_B, time.perf_counter() - start, self.language_model)
-        rows, asked, held_out = self.sampler.rows_per_call, len(self.stream.questions), len(self.held_out)
-        cost = cost_note(probe, self.config, self.policy, rows, asked, held_out)
+        sizes = len(self.stream.questions), [len(questions) for questions in self.measured.values()]
+        cost = cost_note(probe, self.config, self.policy, self.sampler.rows_per_call, *sizes)
         for note in (*probe_notes(probe, self.config), cost):
             self.listener.note(note)
         self.state.probe = probe.rows
@@ -330,11 +330,7 @@ def open_run(config: RunConfig, out: Path, listener: Listener, *, resume: bool =
     base = prepare(config, RunFolder(out), listener, config.compute)
     rule, language_model, stream = base.rule, base.language_model, base.stream
     sampler = open_sampler(
-        language_model,
-        config.compute,
-        record=rule.token_facts,
-        on_note=listener.note,
-        on_token=listener.tokens,
+        language_model, config.compute, record=rule.token_facts, on_note=listener.note, on_token=listener.tokens
     )
     policy = Policy(
         language_model,

@@ -21,7 +21,7 @@ from scrl.errors import InputError
 from scrl.policy.checkpoint import checkpoints_bytes
 from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy
-from scrl.policy.scoring import completion_logprobs
+from scrl.policy.token_scores import completion_logprobs
 from scrl.records import Sample, Sampled
 from scrl.sampling.settings import ALL_EQUAL
 
@@ -163,7 +163,9 @@ def count_by_reader(samples: Sequence[Sample], reader: str) -> tuple[int, dict[s
     return counts.pop(reader), counts
 
 
-def cost_note(probe: Probe, config: RunConfig, policy: Policy, rows: int, num_questions: int, num_held_out: int) -> str:
+def cost_note(
+    probe: Probe, config: RunConfig, policy: Policy, rows: int, num_questions: int, measured: Sequence[int]
+) -> str:
     """Seconds per step, hours in all and space on disk, from what the probe took.
 
     n completions took t seconds. On a CPU k of them take t k / n; on a GPU, where `rows` are written side by side,
@@ -185,8 +187,7 @@ def cost_note(probe: Probe, config: RunConfig, policy: Policy, rows: int, num_qu
         total += rollout(num_questions, config.votes_per_question)
     if not evaluation.is_off:
         times = 2 if not evaluation.every else 1 + math.ceil(config.steps / evaluation.every)
-        evaluated = min(evaluation.questions or num_questions, num_questions)
-        total += times * sum(rollout(number, evaluation.completions) for number in (evaluated, num_held_out))
+        total += times * sum(rollout(number, evaluation.completions) for number in measured)
     other_fields = 300
     completion_bytes = np.mean([len(sample.text.encode()) for sample in probe.samples]) + other_fields
     rollout_bytes = config.steps * groups * config.completions * completion_bytes

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from scrl.device import HostCopy, copy_to_host
 from scrl.policy.memory import RESERVED_SHARE
 from scrl.records import Floats, Tokens
-from scrl.sampling.eager_decode import DecodedRows
+from scrl.sampling.decoders import DecodedRows
 from scrl.sampling.gpu.cuda_graphs import CudaGraphs, StepSize, bucket_rows, step_size
 from scrl.sampling.gpu.decode_step import ALIVE, COMPLETION, LENGTH, Completions, Ops
 from scrl.sampling.gpu.fused_weights import FusedWeights, fuse
