@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from inspect import signature
@@ -19,7 +18,7 @@ from scrl.cli.settings import Words, split_words
 from scrl.cli.terminal import plain_console
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.methods import METHODS, find_method
-from scrl.credit.rule import CreditRule, credit_rule
+from scrl.credit.rule import CreditRule, credit_rule, too_few_to_rule_out
 from scrl.errors import ConfigError, InputError
 from scrl.files.whole_files import write_whole
 from scrl.lab.label import label_file
@@ -203,15 +202,4 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
         yield "Hardly any completion has an answer. Try --reader number, last-number, choice or one of your own."
     if rule.num_trained == 1 and rule.method.advantage is None:
         yield "With --trained 1 every advantage is 0; train on two completions or more."
-    limit = getattr(rule.settings, "max_negative_share", None)
-    if limit is None or not rule.method.has_negatives:
-        return
-    sizes = {int(size): count for size, count in result["group_sizes"].items()}
-    of = f"of {sum(sizes.values())} questions"
-    if small := sum(count for size, count in sizes.items() if size * limit <= 1):
-        yield (
-            f"On {small} {of} no answer can be rare enough to be ruled out: "
-            f"below {limit:.1%} needs more than {1 / limit if limit else math.inf:.0f} completions."
-        )
-    if once := sum(count for size, count in sizes.items() if 1 < size * limit <= 2):
-        yield f"On {once} {of} only answers seen once can be ruled out."
+    yield from too_few_to_rule_out(rule, {int(size): count for size, count in result["group_sizes"].items()})

@@ -77,14 +77,13 @@ def label_lines(groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> Ite
 
 
 def question_labels(groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> Iterator[dict[str, Any]]:
-    """The label of each question as one of its completions wrote it, and its share; where there is none, the top's."""
+    """The label of each question as a completion spells it, and its share; where there is none, the largest share."""
     in_order = sorted(zip(groups, credits, strict=True), key=lambda pair: (pair[0].group.step, pair[0].places_G[0]))
     for stored, credit in in_order:
-        key, shares = credit.labels.positive, dict(zip(credit.tally.keys_K, credit.tally.shares_K, strict=True))
-        keys_G = (None if j == MISSING else credit.tally.keys_K[j] for j in credit.tally.class_of_G)
-        spelled = (answer for answer, own in zip(credit.answers, keys_G, strict=True) if own == key)
-        label = None if key is None else next(spelled, key)
-        share = max(shares.values(), default=0.0) if key is None else shares.get(key, 0.0)
+        key, keys_K, shares_K = credit.labels.positive, credit.tally.keys_K, credit.tally.shares_K
+        answers = dict(zip(credit.tally.class_of_G[::-1], credit.answers[::-1], strict=True))  # of each class the first
+        j = keys_K.index(key) if key in keys_K else MISSING
+        label, share = (answers.get(j, key), shares_K[j]) if j != MISSING else (key, max(shares_K, default=0.0))
         yield {"question_id": stored.question_id, "step": stored.group.step, "label": label, "share": share}
 
 

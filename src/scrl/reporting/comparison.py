@@ -64,9 +64,7 @@ def pair_places(places: Sequence[Place]) -> list[Pairing]:
         pairs = {name: (_chosen(first, name), _chosen(other, name)) for name in first.benchmarks}
         common = {name: (one, two) for name, (one, two) in pairs.items() if one and two}
         if not common:
-            has = " and ".join(
-                f"{place.name} has {', '.join(map(in_words, place.benchmarks))}" for place in (first, other)
-            )
+            has = " and ".join(f"{at.name} has {', '.join(map(in_words, at.benchmarks))}" for at in (first, other))
             fix = "Measure both models on the same questions with scrl evaluate, with the same settings."
             raise InputError(f"{has}: no benchmark in common. {fix}")
         pairings.append(Pairing(("A", letter), (first, other), common))

@@ -1,8 +1,4 @@
-"""A run's model as a standalone folder: weights in the type of the model it started from, tokenizer, card.
-
-source = find_checkpoint(Path("runs/001"))
-export_model(source, Path("my-model"))
-"""
+"""A run's model as a standalone folder: weights in the type of the model it started from, tokenizer, card."""
 
 from __future__ import annotations
 
