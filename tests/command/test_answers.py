@@ -6,7 +6,7 @@ import pytest
 from line_files import read_lines, write_lines
 
 from scrl.cli.main import main
-from scrl.evaluation.answer_sheet import answer_rows, write_run_answers
+from scrl.evaluation.answer_sheet import LEAST_COMPLETIONS, answer_rows, write_run_answers
 
 
 def votes(*pairs, question="?"):
@@ -34,6 +34,16 @@ def test_rows_say_answer_agreement_trust_and_change():
     assert a.p_right is None
     cut = {"a": votes(("0.5", 0.875), ("3", 0.125)) | {"cut": 0.625}}  # what is left has a share of 0.25
     assert not answer_rows(evaluation(4, cut))[0].is_trusted
+
+
+@pytest.mark.parametrize(("samples", "is_trusted"), [(LEAST_COMPLETIONS - 1, False), (LEAST_COMPLETIONS, True)])
+def test_few_votes_are_trusted_by_nobody(samples, is_trusted, tmp_path, capsys):
+    all_agree = evaluation(4, {"a": votes(("5", 1.0))}) | {"samples": samples}
+    (row,) = answer_rows(all_agree)
+    assert (row.is_trusted, row.note is None) == (is_trusted, is_trusted)
+    write_lines(tmp_path / "evaluations.jsonl", [all_agree])
+    assert main(["answers", str(tmp_path)]) == 0
+    assert ("None of these answers is trusted" in capsys.readouterr().out) == (not is_trusted)
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def test_a_run_alone_is_compared_with_its_start(place, call):
     _, out, _ = call("compare", run)
     assert f"A = {run}@0 (tiny, step 0)\nB = {run}@40 (tiny, step 40)" in out
     verdicts = [row[0] + ": " + row[-1] for row in cells(out)[1:]]
-    assert verdicts == ["amc: B is clearly ahead", "stream: A and B are not told apart"]
+    assert verdicts == ["amc: B is clearly ahead", "questions trained on: A and B are not told apart"]
     _, out, _ = call("compare", f"{run}@20")
     assert f"B = {run}@20 (tiny, step 20)" in out
     assert [row[-1] for row in cells(out)[1:]] == ["A and B are not told apart"]
@@ -124,7 +124,7 @@ def test_questions_without_gold_are_left_out_and_told(place, call, refusal):
     code, out, _ = call("compare", run)
     assert code == 0
     assert len(cells(out)) == 2
-    assert "not compared: stream" in out
+    assert "not compared: questions trained on" in out
     nothing = place("bare", bare, bare | {"step": 9})
     assert "none of the questions" in refusal("compare", nothing)
     assert "bare" in refusal("compare", place("graded", line(LOW, 0, "stream")), nothing)
@@ -194,7 +194,7 @@ def test_a_report_is_refused_with_the_reason(place, refusal, tmp_path):
 @pytest.mark.parametrize("run", sorted(path.name for path in (ROOT / "results/rates-0.5b").iterdir()))
 def test_the_table_of_learning_rates_is_that_of_its_runs(run, call):
     _, out, _ = call("compare", ROOT / "results/rates-0.5b" / run)
-    rows = [line.split("|") for line in out.splitlines() if line.startswith(("| stream", "| held-out"))]
+    rows = [line.split("|") for line in out.splitlines() if line.startswith("| questions ")]
     kind, rate = run.split("-", 1)
     table = (ROOT / "docs/results.md").read_text(encoding="utf-8").split("### Learning rates")[1].split("\nOne seed")[0]
     first, second = table.split("| adapter of rank 16, ")
@@ -203,7 +203,7 @@ def test_the_table_of_learning_rates_is_that_of_its_runs(run, call):
     for _, _, _, _, after, change, *_ in rows:
         assert f"{after.strip()}, {change.strip()}" in row
     _, out, _ = call("compare", ROOT / "results/rates-0.5b" / run, "--metric", "maj@8")
-    votes = [line.split("|")[4].strip() for line in out.splitlines() if line.startswith(("| stream", "| held-out"))]
+    votes = [line.split("|")[4].strip() for line in out.splitlines() if line.startswith("| questions ")]
     assert f"| {', '.join(votes)} |" in row
     about = json.loads((ROOT / "results/rates-0.5b" / run / "about.json").read_text())
     assert row.endswith(f"| {about['moved_nats_per_token']:g} |")

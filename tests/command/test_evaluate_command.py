@@ -203,7 +203,7 @@ def test_without_a_folder_or_a_network_both_ways_are_named(refusal, tmp_path):
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(evaluate, tmp_path, monkeypatch):
-    monkeypatch.setattr(model, "free_bytes", lambda device: 2**20)
+    monkeypatch.setattr(model, "memory_of", lambda device, which: 2**20)
     monkeypatch.setattr(model, "_load", lambda *given: pytest.fail("it was loaded"))
     code, _, err = evaluate("embedded", STREAM, *TINY, "--out", "e")
     assert (code, err.count("\n")) == (2, 1)

@@ -76,8 +76,22 @@ def test_the_summary_counts_and_grades(rollouts, label):
         # (0.508125 − μ)/σ of the rewards 8 × 0.508125, 4 × −0.001875, −0.094375, 0.018125, 2 × −0.125
         "push_right": pytest.approx((0.5 + 0.5 * (0.508125 - 0.233203125) / 0.2779263) / 2, abs=1e-4),
         "push_stock_wrong": None,  # two questions have too few others for stock answers
+        "labels": [
+            {"question_id": "q1", "step": 0, "label": "1/2", "share": 0.5}, {"question_id": "q2", "step": 0, "label": None, "share": 0.5},
+        ],
     }  # fmt: skip
     assert "--std-floor" in printed
+
+
+def test_the_labels_are_shown_whole_and_only_some_where_there_are_many(label):
+    answer = "+".join(f"x_{{{n}}}" for n in range(40))  # wider than the terminal
+    _, _, printed = label([row(f"q{n}", answer) for n in (1, 1, 2, 2)], "--method", "ttrl")
+    assert "".join(printed.split()).count("100%") >= 2
+    assert "…" not in printed
+    _, _, printed = label([row(f"q{n}", "7") for n in range(90) for _ in "ab"], "--method", "ttrl")
+    assert "q4 7 100%" in printed
+    assert "q5 7" not in printed
+    assert "Labels" not in label(stream(), "--method", "contrast")[2]  # which gives none
 
 
 def stream(steps=2, questions=9, own=("4", "4", "5", "6")):

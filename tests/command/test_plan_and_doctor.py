@@ -54,6 +54,14 @@ def test_votes_that_decide_are_counted():
         assert any(line.endswith(f"up to {(4 * 4 * 8 + drawn) * 64:,} tokens sampled") for line in plan.lines)
 
 
+@pytest.mark.parametrize(("there", "is_warned"), [(2**40, False), (2**20, True), (None, False)])
+def test_a_plan_that_does_not_fit_is_warned_of(there, is_warned, monkeypatch):
+    monkeypatch.setattr("scrl.planning.plan.memory_of", lambda device, which: there)
+    lines = make_plan(config(limit=4, completions=8, trained=4)).lines
+    assert any("does not fit" in line for line in lines) == is_warned
+    assert any(line.endswith("this machine has 1024.0 GiB") for line in lines) == (there == 2**40)
+
+
 def test_memory_is_counted_by_its_large_parts():
     weights = 757_888
     memory = make_plan(config(limit=4, completions=8, trained=4)).memory_bytes
@@ -79,15 +87,14 @@ def test_memory_is_counted_by_its_large_parts():
 
 @pytest.mark.parametrize(("changes", "words"), [
     ({}, []),
-    ({"completions": 8, "trained": 8}, ["with 8 completions"]),  # 8 · 0.125 = 1
-    ({"completions": 16}, ["with 16 completions"]),  # 16 · 0.125 = 2
+    ({"completions": 8, "trained": 8, "limit": 8}, ["On 8 of 8 questions no answer"]),  # 8 · 0.125 = 1
+    ({"completions": 16, "limit": 8}, ["On 8 of 8 questions only answers"]),  # 16 · 0.125 = 2
     ({"completions": 17}, []),
     ({"completions": 8, "trained": 8, "method": "ttrl"}, []),  # which rules nothing out
     ({"completions": 8, "trained": 8, "credit": {"max_negative_share": 0.3}}, []),  # 2.4 votes
     ({"sampling": {"top_p": 0.9, "max_tokens": 72}}, ["sampling.top_p"]),
     ({"sampling": {"top_k": 5, "max_tokens": 72}}, ["sampling.top_p or top_k"]),
     ({"sampling": {"temperature": 0, "max_tokens": 72}}, ["at sampling.temperature 0"]),
-    ({"steps": 4}, ["few steps"]),
     ({"questions_per_step": 9, "limit": 8}, ["questions_per_step: 9"]),
 ])  # fmt: skip
 def test_the_plan_warns_of_what_cannot_work(changes, words):
@@ -154,7 +161,8 @@ def test_the_doctor_says_what_there_is_and_tests_the_sampler(tmp_path):
         assert any(line.startswith((f"none  {name} (", f"ok    {name} ", "BAD   ")) for line in lines)
     assert all(re.match(r"(ok|none|low|BAD) ", line) for line in lines[1:])
     assert any(line.endswith(" GiB free here; a checkpoint needs 12 bytes per trained weight") for line in lines)
-    assert re.match(r"ok    sampler against a plain forward on \S+: log-probabilities differ by .*e-0[4-9]", lines[-1])
+    assert max(map(len, lines)) <= 80
+    assert re.match(r"ok    sampler and forward pass on \S+: log-probabilities within .*e-0[4-9]", lines[-1])
 
 
 # Report

@@ -244,3 +244,9 @@ def test_estimated_entropies_are_marked_everywhere(tmp_path):
         assert "estimates" in done.stdout
     assert json.loads((tmp_path / "s").read_text())["estimated_entropies"] == 4
     assert json.loads((tmp_path / "a").read_text())["votes"]["entropy"] == "estimated"
+
+
+def test_a_missing_file_names_the_nearest(tmp_path):
+    (tmp_path / "rollouts.jsonl.gz").write_bytes(b"")
+    with pytest.raises(DataError, match=r"Did you mean 'rollouts\.jsonl\.gz'"):
+        open_completions(tmp_path / "rolouts.jsonl")

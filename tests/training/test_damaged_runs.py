@@ -172,21 +172,21 @@ def test_a_damaged_checkpoint_is_no_model(use, run):
 def test_the_best_of_another_run_is_no_model_and_no_run_goes_on_beside_it(run, no_report, tmp_path):
     """Runs that differ in anything, drawn at random; one that was copied or resumed has its own."""
     rng, best = np.random.default_rng(0), "checkpoints/best"
-    changes = ("seed=1", "method=ttrl", "questions=arithmetic:easy:train:3", "optimizer.learning_rate=1e-5", "model=embedded-hasty", "lora.rank=2", "trained=3")  # fmt: skip
+    changes = ("seed=1", "questions=arithmetic:easy:train:3", "model=embedded-hasty", "method=ttrl", "optimizer.learning_rate=1e-5", "lora.rank=2", "trained=3")  # fmt: skip
     find_checkpoint(run, "best")
     load_model(str(run / best), ComputeSettings(device="cpu"))
-    for change in (*rng.choice(changes[1:], cases(1, 6), replace=False), changes[0]):
-        other = tmp_path / change.replace(":", "-")
+    for change in (*changes[:3], *rng.choice(changes[3:], cases(1, len(changes) - 3), replace=False)):
+        other, whole = (tmp_path / f"{kind}-{change.replace(':', '-')}" for kind in ("other", "whole"))
         stop_after_a_step(other, *SETTINGS, change)
+        shutil.copytree(run, whole, ignore=shutil.ignore_patterns("checkpoints"))
+        shutil.copytree(other / "checkpoints", whole / "checkpoints")  # all of another run's
+        with pytest.raises(InputError, match="the settings are not those"):
+            find_checkpoint(whole)
         shutil.rmtree(run / best)
         shutil.copytree(other / best, run / best)
         for use in (*USES.values(), lambda run, _: go_on(run)):
             with pytest.raises(InputError, match=r"best: is of another run"):
                 use(run, "best")
-    shutil.rmtree(run / "checkpoints")
-    shutil.copytree(other / "checkpoints", run / "checkpoints")  # all of another run's
-    with pytest.raises(InputError, match="the settings are not those"):
-        find_checkpoint(run)
 
 
 @pytest.mark.parametrize("what", DAMAGE)

@@ -190,8 +190,9 @@ def keep_three_weights(folder):
 
 
 def model_of(run, name):
-    path = run / "config.yaml"
+    path, state = run / "config.yaml", run / "checkpoints" / "last" / "trainer_state.json"
     path.write_text(re.sub("^model: .*", f"model: {name}", path.read_text(), flags=re.MULTILINE))
+    change(state, settings=json.loads(state.read_text())["settings"] | {"model": name})
 
 
 def last(run):

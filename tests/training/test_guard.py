@@ -112,7 +112,7 @@ def test_a_run_that_the_guard_stops_says_why_and_keeps_its_best_checkpoint(tmp_p
 def stopped(tmp_path_factory):
     """The folder of a run that the guard stopped after step 2, and the exit status of the command."""
     out = tmp_path_factory.mktemp("guard") / "run"
-    words = [f"--{word}" for word in (*SMALL, *AT_ONCE)]
+    words = [f"--{word}" for word in (*SMALL, *AT_ONCE, "evaluation.completions=8")]
     with no_reports(), any_entropy_is_low():
         return out, main(["train", *words, "--out", str(out)])
 

@@ -25,6 +25,7 @@ from scrl.evaluation.answer_sheet import (
     how_to_measure,
     measured_before,
     read_checks,
+    why_none_is_trusted,
     with_trust,
     write_answers,
 )
@@ -113,10 +114,10 @@ def answers(
             say(console, f"checks without a readable answer, left out and not counted as wrong: {unread} of {total}")
         rows, choice = with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
     files = write_answers(rows, folder)
-    is_ruined = source.standing is not None and source.standing.is_ruined_at(after["step"])
-    for table in tables(rows, is_ruined=is_ruined):
+    doubt = why_none_is_trusted(after, source.standing)
+    for table in tables(rows, is_doubted=doubt is not None):
         console.print(table)
-    say(console, *notes(source, after["step"]))
+    say(console, *notes(source, after["step"], doubt))
     if choice is not None and max_error is not None:
         say(console, verdict(choice, rows, max_error, population))
     console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
@@ -190,27 +191,28 @@ def write_checks(drawn: Sequence[AnswerRow], folder: Path) -> Path:
     return path
 
 
-def notes(source: Place, step: int) -> Iterator[str]:
+def notes(source: Place, step: int, doubt: str | None) -> Iterator[str]:
     """What to know before the answers of this step are used."""
     yield from source.notes
     standing, config = source.standing, source.config
+    if doubt is not None:
+        is_said = standing is not None and doubt == standing.guard_stop
+        yield f"None of these answers is trusted{'' if is_said else f': {doubt}'}."
     if standing is None or config is None:
         return
-    if standing.is_ruined_at(step):
-        yield "None of these answers is trusted."
     if when := measured_before(step, standing):
         ways = f": {how_to_measure(source.folder, config, standing)}" if source.step is None else ""
         yield f"These answers were {when}{ways}"
 
 
-def tables(rows: Sequence[AnswerRow], *, is_ruined: bool) -> list[RichTable]:
+def tables(rows: Sequence[AnswerRow], *, is_doubted: bool) -> list[RichTable]:
     """The most certain answers, the changed ones and, unless none is trusted, the questions without a clear one."""
     by_share = sorted(rows, key=lambda row: -row.share)
     kinds = {
         "Most agreement": by_share,
         "Changed, by agreement": [row for row in by_share if row.is_changed],
         "No clear answer (SCRL's rule abstains)": sorted(
-            (row for row in rows if not (row.is_trusted or is_ruined)), key=lambda row: row.share
+            (row for row in rows if not (row.is_trusted or is_doubted)), key=lambda row: row.share
         ),
     }
     most = FEW if len(rows) <= FEW else SHOWN

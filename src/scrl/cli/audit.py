@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, check_outputs
+from scrl.cli.file_options import DEFAULTS, ESTIMATED, PUSH, WHOLE, AsOptions, check_outputs
 from scrl.cli.terminal import plain_console
 from scrl.credit.elsewhere import MIN_OTHERS, few_others
 from scrl.credit.rule import credit_rule
@@ -47,7 +47,7 @@ def audit(
         File of completions, as for scrl label.
     method
         A method to look at in place of the default six; repeat for more. One that the file cannot serve is named with
-        the reason.
+        the reason. etmr would have the row of ttrl: it differs in how completions are sampled.
     out
         File for all figures, as JSON.
     seed
@@ -82,36 +82,29 @@ def report(result: Mapping[str, Any]) -> Iterator[RichTable | Text | str]:
         yield sentence(few_others(result["questions"] - 1))
     yield _table("Votes", ("", ""), list(_facts(result).items()))
     yield _methods(result)
+    yield PUSH
     for name, reason in result["refused"].items():
         yield f"{name} was left out: it needs {reason}."
-    differing = result["disagreements"]
-    if differing:
+    if differing := result["disagreements"]:
         questions = list(dict.fromkeys(item["question_id"] for item in differing))
         named = ", ".join(questions[:MOST_NAMED] + ["…"] * (len(questions) > MOST_NAMED))
         yield f"Methods differ in their label on {len(differing):,} of {result['groups']:,} groups: {named}"
-    if result["fewer_completions"]:
+    if fewer := result["fewer_completions"]:
         shares = ("majority_same", "sharp_share", "sharp_same", "sharp_new")
-        yield _table(
-            "With fewer completions",
-            ("completions", "same majority", "sharp", "sharp label kept", "new sharp label"),
-            [
-                (str(row["completions"]), *(_percent(row[name]) for name in shares))
-                for row in result["fewer_completions"]
-            ],
-        )
+        header = ("completions", "same majority", "sharp", "sharp label kept", "new sharp label")
+        rows = [(str(row["completions"]), *(_percent(row[name]) for name in shares)) for row in fewer]
+        yield _table("With fewer completions", header, rows)
     if result["gold"] is not None:
-        yield _table(
-            "Does the share of the vote say how often it is right?",
-            ("share", "groups", "mean share", "right"),
-            [
-                (
-                    f"{row['from']:.0%}–{row['to']:.0%}",
-                    f"{row['groups']:,}",
-                    *map(_percent, (row["mean_share"], row["right"])),
-                )
-                for row in result["gold"]["calibration"]
-            ],
-        )
+        rows = [
+            (
+                f"{row['from']:.0%}–{row['to']:.0%}",
+                f"{row['groups']:,}",
+                *map(_percent, (row["mean_share"], row["right"])),
+            )
+            for row in result["gold"]["calibration"]
+        ]
+        title = "Does the share of the vote say how often it is right?"
+        yield _table(title, ("share", "groups", "mean share", "right"), rows)
 
 
 def _table(title: str, header: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> RichTable:
@@ -158,24 +151,21 @@ def _methods(result: Mapping[str, Any]) -> RichTable:
         cells = [
             _percent(figures["coverage"]) if figures["has_labels"] else "none",
             f"{figures['negatives_per_question']:.1f}",
-            *[_percent(figures["stock_label_share"]), _push(figures["push_stock"])] * has_stock,
+            *[_percent(figures["stock_label_share"]), push_text(figures["push_stock"])] * has_stock,
         ]
         if has_gold:
             right = {"mean": figures["positive_accuracy"], "interval": figures["positive_accuracy_interval"]}
-            cells += [
-                _figure(right if right["interval"] else None),
-                _push(figures["push_right"]),
-                *[_push(figures["push_stock_wrong"])] * has_stock,
-            ]
+            wrong_stock = [push_text(figures["push_stock_wrong"])] * has_stock
+            cells += [_figure(right if right["interval"] else None), push_text(figures["push_right"]), *wrong_stock]
         rows.append((name, *cells))
-    return _table("Methods: positive labels, answers ruled out a question, push × 1,000", header, rows)
+    return _table("Methods: positive labels, answers ruled out a question, push (→) × 1,000", header, rows)
 
 
 def _percent(share: float | None) -> Cell:
     return None if share is None else f"{share:.1%}"
 
 
-def _push(value: float | None) -> Cell:
+def push_text(value: float | None) -> Cell:
     return None if value is None else f"{1000 * value:+.0f}"
 
 

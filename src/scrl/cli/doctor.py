@@ -16,13 +16,13 @@ OPTIONAL = {
     "datasets": "questions from the hub: pip install 'scrl[hub]'",
     "pyarrow": "questions from .parquet files: pip install pyarrow",
     "tensorboard": "tensorboard logs: pip install 'scrl[trackers]'",
-    "triton": "the fast sampler on an NVIDIA GPU: comes with torch's CUDA builds",
+    "triton": "the fast sampler on an NVIDIA GPU: part of torch's CUDA builds",
     "liger_kernel": "faster updates on an NVIDIA GPU: pip install 'scrl[gpu]'",
 }
 PINNED = {
     "vllm": "engine: trl with engine_options.use_vllm",
     "trl": "engine: trl, several GPUs",
-    "verl": "engine: verl, several machines; not beside trl",
+    "verl": "engine: verl; not beside trl",
 }
 """Packages of which only the versions in our extras are supported."""
 
@@ -65,7 +65,7 @@ def _devices() -> Iterator[str]:
     import torch
 
     if not torch.cuda.is_available():
-        yield "none  GPU: training runs on the CPU, which suits models up to some 100 million weights"
+        yield "none  GPU: training runs on the CPU: models up to some 100 million weights"
         return
     for number in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(number)
@@ -73,7 +73,7 @@ def _devices() -> Iterator[str]:
         # Full training in bfloat16, as planning/memory.py counts it: 2 + 2 + 4 + 8 bytes per weight; a fifth is left
         # for activations.
         weights = 0.8 * properties.total_memory / 16 / 1e9
-        yield f"ok    cuda:{number} {properties.name}, {total:.0f} GiB: full training to {weights:.1f} billion weights"
+        yield f"ok    cuda:{number} {properties.name}, {total:.0f} GiB: trains up to {weights:.1f} billion weights"
 
 
 def _self_test() -> str:
@@ -100,4 +100,4 @@ def _self_test() -> str:
     expected = logprobs[places, tokens[0, places + 1]].cpu().numpy()
     error = float(np.abs(expected - samples[0].logprobs_T).max())
     verdict = "ok   " if error < 1e-3 else "BAD  "
-    return f"{verdict} sampler and forward pass on {loaded.device}: log-probabilities differ by {error:.1e} at most"
+    return f"{verdict} sampler and forward pass on {loaded.device}: log-probabilities within {error:.1e}"

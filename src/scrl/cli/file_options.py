@@ -17,6 +17,7 @@ from scrl.errors import ConfigError, InputError
 from scrl.files.yaml_files import read_yaml
 from scrl.setting_names import as_option
 
+PUSH = "A push above 0 makes such answers more frequent: the covariance of advantage and event."
 ESTIMATED = "Entropies are estimates from log-probabilities: a gate or a term built on them is one too."
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from inspect import signature
@@ -11,19 +10,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
+from rich.table import Table as RichTable
 
-from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, FileOptions, check_outputs
+from scrl.cli.answers import FEW, SHOWN
+from scrl.cli.file_options import DEFAULTS, ESTIMATED, PUSH, WHOLE, AsOptions, FileOptions, check_outputs
 from scrl.cli.settings import Words, split_words
 from scrl.cli.terminal import plain_console
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.methods import METHODS, find_method
-from scrl.credit.rule import CreditRule, credit_rule
+from scrl.credit.rule import CreditRule, credit_rule, too_few_to_rule_out
 from scrl.errors import ConfigError, InputError
 from scrl.files.whole_files import write_whole
 from scrl.lab.label import label_file
 from scrl.lab.stored_groups import several_golds_note
 from scrl.reporting.tables import Cell, Table, as_terminal
-from scrl.reporting.text import counted
+from scrl.reporting.text import counted, shorten
 from scrl.setting_names import Names, as_option
 
 _SAMPLED = "the completions of the file were sampled already; it is a setting of scrl train"
@@ -100,6 +101,8 @@ def label(
     table = as_terminal(summary_table(result))
     table.columns[0].no_wrap = False
     console.print(table)
+    if rule.method.has_labels:
+        console.print(labels_table(result["labels"]))
     for line in remarks(result, rule):
         console.print(line, style="yellow")
     for path in filter(None, (out, summary, audit)):
@@ -166,6 +169,17 @@ def summary_table(result: dict[str, Any]) -> Table:
     return Table(("", ""), rows, f"{result['method']}{preset}")
 
 
+def labels_table(labels: Sequence[dict[str, Any]]) -> RichTable:
+    """The label of each question at its last step; of the first few where there are many."""
+    rows = list({row["question_id"]: row for row in labels}.values())
+    shown = rows if len(rows) <= FEW else rows[:SHOWN]
+    title = f"Labels: {len(shown)} of {len(rows)}{'' if shown == rows else '; --out writes all'}"
+    cells = tuple((shorten(row["question_id"], 24), row["label"], f"{row['share']:.0%}") for row in shown)
+    table = as_terminal(Table(("question", "label", "share"), cells, title))
+    table.columns[1].no_wrap, table.columns[1].overflow = False, "fold"  # never cut
+    return table
+
+
 def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
     if result["entropy_only_questions"] and not rule.settings.std_floor:
         where = f"On {result['entropy_only_questions']} of {result['questions']} questions"
@@ -183,20 +197,9 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
             which = "The file has one step: stock answers are the {} most popular answers of all other questions"
         else:
             which = "Stock answers are the {} most popular answers of the other questions at their last visit"
-        yield f"{which.format(NUM_STOCK)}. A push is the covariance of advantage and event."
+        yield f"{which.format(NUM_STOCK)}. {PUSH}"
     if result["no_answer_share"] > 0.9:
         yield "Hardly any completion has an answer. Try --reader number, last-number, choice or one of your own."
     if rule.num_trained == 1 and rule.method.advantage is None:
         yield "With --trained 1 every advantage is 0; train on two completions or more."
-    limit = getattr(rule.settings, "max_negative_share", None)
-    if limit is None or not rule.method.has_negatives:
-        return
-    sizes = {int(size): count for size, count in result["group_sizes"].items()}
-    of = f"of {sum(sizes.values())} questions"
-    if small := sum(count for size, count in sizes.items() if size * limit <= 1):
-        yield (
-            f"On {small} {of} no answer can be rare enough to be ruled out: "
-            f"below {limit:.1%} needs more than {1 / limit if limit else math.inf:.0f} completions."
-        )
-    if once := sum(count for size, count in sizes.items() if 1 < size * limit <= 2):
-        yield f"On {once} {of} only answers seen once can be ruled out."
+    yield from too_few_to_rule_out(rule, {int(size): count for size, count in result["group_sizes"].items()})

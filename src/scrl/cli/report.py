@@ -53,8 +53,6 @@ def report(
     paths = [Path(place) for place in places]
     if out is None and len(paths) > 1:
         raise InputError("--out: several runs go into one page; say where to write it")
-    if not paths[0].exists():
-        raise InputError(f"{paths[0]}: there is no such folder or file; give the folder of a run, or completions")
     rule = credit_rule("ttrl", **file.reading(paths[0]))
     for path in paths:
         if out is not None and path.is_file():

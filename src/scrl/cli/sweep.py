@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.table import Table as RichTable
 
-from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, check_outputs
+from scrl.cli.audit import push_text
+from scrl.cli.file_options import DEFAULTS, ESTIMATED, PUSH, WHOLE, AsOptions, check_outputs
 from scrl.cli.terminal import plain_console
 from scrl.credit.elsewhere import MIN_OTHERS, few_others
 from scrl.credit.methods import find_method
@@ -18,7 +19,7 @@ from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.files.whole_files import write_whole
 from scrl.lab.stored_groups import StoredGroup, groups_for, lacking, several_golds, several_golds_note
 from scrl.lab.sweep import front, sweep_settings
-from scrl.reporting.tables import Table, as_csv, as_terminal, show_whole
+from scrl.reporting.tables import Cell, Table, as_csv, as_terminal, show_whole
 from scrl.reporting.text import sentence
 from scrl.setting_names import as_option
 
@@ -143,10 +144,10 @@ def report(
     if shown:
         title = f"No setting beats these in both coverage and {'precision' if has_gold else 'stability'}"
         yield _rows_table(f"{title} ({len(shown)} of {len(best)})", shown, shares, "{:.1%}".format)
-        yield _rows_table("Where these push, × 1,000", shown, pushes, _thousandths)
+        yield _rows_table("Where these push, × 1,000", shown, pushes, push_text)
     without = [row for row in rows if row["method"] in unlabelled]
     if without:
-        yield _rows_table("Without labels: where it pushes, × 1,000", without, pushes, _thousandths)
+        yield _rows_table("Without labels: where it pushes, × 1,000", without, pushes, push_text)
     if any(stored.num_estimates for stored in groups):
         yield ESTIMATED
     if number := several_golds(groups):
@@ -154,13 +155,13 @@ def report(
     if num_questions <= MIN_OTHERS:
         yield sentence(few_others(num_questions - 1))
     if has_gold:
-        yield "Chosen on these questions, so expect less on others. A push is the covariance of advantage and event."
+        yield f"Chosen on these questions, so expect less on others. {PUSH}"
     else:
         yield "Stability says how often a resample gives the same label, not how often it is right: that takes gold."
 
 
 def _rows_table(
-    title: str, rows: Sequence[Mapping[str, Any]], figures: Mapping[str, str], shown: Callable[[float], str]
+    title: str, rows: Sequence[Mapping[str, Any]], figures: Mapping[str, str], shown: Callable[[float], Cell]
 ) -> RichTable:
     """One row per setting: the method, each setting in its own column, and some of the figures."""
     settings = list(dict.fromkeys(name for row in rows for name in row if name not in (*_FIGURES, "method")))
@@ -172,7 +173,3 @@ def _rows_table(
     names = [name.replace("_", "\n") for name in settings]
     heads = (*names, *(head.replace("stock wrong", "stock\nwrong") for head in figures.values()))
     return as_terminal(Table(("method", *heads), tuple(lines), title), justify="right")
-
-
-def _thousandths(push: float) -> str:
-    return f"{1000 * push:+.0f}"

@@ -117,11 +117,11 @@ def _resume(settings: Sequence[str], folder: Path | None) -> None:
 
 def _other_settings(changes: Sequence[tuple[str, str]], engine: str, folder: Path) -> str:
     """Why a run cannot resume with these settings, and what to do instead."""
-    from scrl.training.state import MAY_CHANGE
+    from scrl.training.state import MAY_CHANGE, MAY_MOVE
 
     names, words = zip(*changes, strict=True)
     reason = f"a run resumes with the settings it was started with; {'; '.join(words)}"
-    is_fixed = any(name.split(".")[0] not in MAY_CHANGE for name in names)
+    is_fixed = any(name.split(".")[0] not in MAY_CHANGE + MAY_MOVE for name in names)
     if engine == "verl" or is_fixed or guard_stop_of(folder):
         start = f"--model {folder}/checkpoints/last"
         return f"{reason}. Leave it out, or start a new run from its weights, with new optimizer and schedule: {start}"

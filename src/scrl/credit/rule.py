@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -294,6 +294,19 @@ def assign_credit(
     classes = rule.classify(group)
     others = LastVotes().after((other.question_id, count_votes(rule.classify(other), None)) for other in elsewhere)
     return rule.credit(group, classes, elsewhere=others.elsewhere(group.question_id, classes.keys_K))
+
+
+def too_few_to_rule_out(rule: CreditRule, sizes: Mapping[int, int]) -> Iterator[str]:
+    """What to know where groups are too small for an answer to be rare; `sizes`: completions → questions."""
+    limit = getattr(rule.settings, "max_negative_share", None)
+    if limit is None or not rule.method.has_negatives:
+        return
+    of = f"of {sum(sizes.values())} questions"
+    if small := sum(count for size, count in sizes.items() if size * limit <= 1):
+        needed = f"below {limit:.1%} needs more than {1 / limit if limit else math.inf:.0f} completions"
+        yield f"On {small} {of} no answer can be rare enough to be ruled out: {needed}."
+    if once := sum(count for size, count in sizes.items() if 1 < size * limit <= 2):
+        yield f"On {once} {of} only answers seen once can be ruled out."
 
 
 Kind = TypeVar("Kind")

@@ -8,6 +8,7 @@ per step.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 from scrl.data.questions import COLUMN_NAMES
 from scrl.data.rollouts import SHAPE, Rollout, rollout_of
-from scrl.data.tables import RawRow, read_table
+from scrl.data.tables import RawRow, did_you_mean_file, read_table
 from scrl.errors import DataError, did_you_mean
 from scrl.files.jsonl import kind, read_json_lines
 
@@ -317,7 +318,9 @@ class CompletionFile:
 
 def open_completions(path: Path, columns: CompletionColumns = ANY) -> CompletionFile:
     """Recognise the layout of a file or folder by the columns of its first row."""
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if not os.path.exists(path):
+        raise DataError(path, f"there is no such file or folder.{did_you_mean_file(path, '.gz')}")
+    if not path.is_file() and not path.is_dir():
         raise DataError(path, "is not a regular file; it is read twice, so give a file on disk")
     first = next(_rows(path), None)
     if first is None:

@@ -58,10 +58,10 @@ def read_table(source: str | Path) -> tuple[RawTable, str]:
         if isinstance(source, str) and is_hub_id(source):
             return _read_hub_source(source), source.partition(":")[0].partition("/")[2]
         reason = "there is no such file; give one, or a hub data set (owner/name[:split])"
-        raise DataError(source, f"{reason}.{_did_you_mean_file(path)}")
+        raise DataError(source, f"{reason}.{did_you_mean_file(path)}")
     suffix = path.suffix.lower()
     if path.is_dir():
-        raise DataError(path, f"is a folder; give one file of questions.{_did_you_mean_file(path / 'questions.jsonl')}")
+        raise DataError(path, f"is a folder; give one file of questions.{did_you_mean_file(path / 'questions.jsonl')}")
     if not path.is_file():
         raise DataError(path, "is not a regular file; write the questions to a file first")
     if suffix not in _READERS:
@@ -71,15 +71,16 @@ def read_table(source: str | Path) -> tuple[RawTable, str]:
     return _READERS[suffix](path), path.stem
 
 
-def _did_you_mean_file(path: Path) -> str:
-    names = nearby_files(path)
+def did_you_mean_file(path: Path, *more: str) -> str:
+    """Files beside a missing one, of questions or with one of `more` suffixes, to end a message."""
+    names = nearby_files(path, *more)
     return did_you_mean(path.name, names) if names else ""
 
 
-def nearby_files(path: Path) -> list[str]:
-    """The question files beside a missing one, the eight with the most similar names."""
+def nearby_files(path: Path, *more: str) -> list[str]:
+    """The eight with the most similar names."""
     try:
-        names = [file.name for file in path.parent.iterdir() if file.suffix.lower() in _READERS]
+        names = [file.name for file in path.parent.iterdir() if file.suffix.lower() in (*_READERS, *more)]
     except (OSError, ValueError):
         return []
     return difflib.get_close_matches(path.name, names, n=8, cutoff=0)
@@ -103,7 +104,7 @@ def _read_hub_source(source: str) -> RawTable:
             raise DataError(source, f"has several splits ({', '.join(splits)}); give one, as in {source}:{splits[-1]}")
         return read_hub(name, split=split or splits[0], source=source)
     except HubError as error:
-        raise DataError(source, f"there is no such file, and {error}.{_did_you_mean_file(Path(source))}") from error
+        raise DataError(source, f"there is no such file, and {error}.{did_you_mean_file(Path(source))}") from error
 
 
 def read_hub(

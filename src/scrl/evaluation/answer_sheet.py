@@ -35,6 +35,8 @@ from scrl.files.run_state import Standing, standing_of
 from scrl.files.whole_files import write_whole
 
 MIN_CHECKS = 10
+LEAST_COMPLETIONS = 8
+"""With fewer votes a few of them are a majority by chance, and no answer is trusted."""
 _UNKNOWN = re.compile(r"(?:i )?(?:do not|don[’']?t) know|idk|unknown|unclear|unsure|not sure|n/?a|[?]+", re.IGNORECASE)
 """What people write who cannot tell: no right answer."""
 Share = Annotated[float, Field(ge=0, le=1.000001, strict=True)]
@@ -52,7 +54,7 @@ class AnswerRow:
     runner_up_share: float
     is_trusted: bool
     """Whether SCRL's rule, with the paper's thresholds, would label it by the completions that were not cut; never
-    where the guard stopped the run."""
+    where the guard stopped the run, or fewer than `LEAST_COMPLETIONS` voted."""
     start_answer: str | None = None
     start_share: float | None = None
     is_changed: bool | None = None
@@ -78,21 +80,29 @@ def answer_rows(
         raise InputError("this evaluation was written before 0.2 and has no answers; measure again with scrl evaluate")
     ends, starts = _answers(after), _answers(before or {"answers": {}})
     rule, is_same = ScrlSettings(), partial(same_answer, significant_digits=digits_of(after))
-    is_ruined = standing is not None and standing.is_ruined_at(after["step"])
-    note = None if standing is None else standing.guard_stop if is_ruined else measured_before(after["step"], standing)
+    doubt = why_none_is_trusted(after, standing)
+    note = doubt or (None if standing is None else measured_before(after["step"], standing))
     rows = []
     for question_id, entry in ends.items():
         (answer, share), (second, second_share) = [*entry.votes, *[(None, 0.0)] * 2][:2]
         whole = share - entry.cut
         is_clear = is_selected(whole, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin)
         votes = (answer, share, second, second_share)
-        row = AnswerRow(question_id, entry.question, *votes, is_clear and not is_ruined, note=note)
+        row = AnswerRow(question_id, entry.question, *votes, is_clear and doubt is None, note=note)
         if question_id in starts:
             start, start_share = [*starts[question_id].votes, (None, 0.0)][0]
             is_kept = answer == start or (answer is not None and start is not None and is_same(answer, start))
             row = replace(row, start_answer=start, start_share=start_share, is_changed=not is_kept)
         rows.append(row)
     return rows
+
+
+def why_none_is_trusted(evaluation: Mapping[str, Any], standing: Standing | None) -> str | None:
+    """That the guard stopped the run after this step, or that too few completions voted; None if neither is so."""
+    if standing is not None and standing.is_ruined_at(evaluation["step"]):
+        return standing.guard_stop
+    has_few = evaluation["samples"] < LEAST_COMPLETIONS
+    return f"fewer than {LEAST_COMPLETIONS} completions of each question voted" if has_few else None
 
 
 class _Votes(BaseModel):

@@ -48,7 +48,8 @@ def label_file(
             labels.writelines(encode(line) + "\n" for line in label_lines(groups, credits))
         if audits is not None:
             audits.writelines(encode(line) + "\n" for stored in groups for line in audit_lines(stored))
-    return label_summary(rule, groups, credits)
+    labels_of = {"labels": list(question_labels(groups, credits))} if rule.method.has_labels else {}
+    return label_summary(rule, groups, credits) | labels_of
 
 
 def _whole_file(path: Path | str | None) -> Any:
@@ -73,6 +74,17 @@ def label_lines(groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> Ite
             "reward": float(credit.rewards[g]),
             "advantage": None if math.isnan(advantage) else advantage,
         }
+
+
+def question_labels(groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> Iterator[dict[str, Any]]:
+    """The label of each question as a completion spells it, and its share; where there is none, the largest share."""
+    in_order = sorted(zip(groups, credits, strict=True), key=lambda pair: (pair[0].group.step, pair[0].places_G[0]))
+    for stored, credit in in_order:
+        key, keys_K, shares_K = credit.labels.positive, credit.tally.keys_K, credit.tally.shares_K
+        answers = dict(zip(credit.tally.class_of_G[::-1], credit.answers[::-1], strict=True))  # of each class the first
+        j = keys_K.index(key) if key in keys_K else MISSING
+        label, share = (answers.get(j, key), shares_K[j]) if j != MISSING else (key, max(shares_K, default=0.0))
+        yield {"question_id": stored.question_id, "step": stored.group.step, "label": label, "share": share}
 
 
 def audit_lines(stored: StoredGroup) -> Iterator[dict[str, Any]]:

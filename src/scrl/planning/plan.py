@@ -10,13 +10,14 @@ import torch
 
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import MIN_OTHERS, few_others
+from scrl.credit.rule import too_few_to_rule_out
 from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import reader_of
 from scrl.planning.memory import GIB, Layout, Work, disk_bytes, parts, work_of
 from scrl.planning.shapes import ModelShape, counted_shape
 from scrl.policy.memory import set_up_allocator
-from scrl.policy.model import empty_model, load_tokenizer, model_shape, pick_device, pick_dtype
+from scrl.policy.model import empty_model, load_tokenizer, memory_of, model_shape, pick_device, pick_dtype
 from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ADAPTER_LEARNING_RATE, OptimizerSettings
 from scrl.reporting.text import counted
@@ -26,6 +27,7 @@ from scrl.training.stream import QuestionStream
 
 MANY_PASSES, FAR_OFF = 10, 30
 """Passes over the questions, and how many times the usual learning rate, above which a run is warned."""
+_NO_ROOM = "WARNING: that does not fit; take a smaller model, an adapter (--lora.rank 16) or a larger machine"
 TINY_MODEL = 10_000_000
 """Weights below which a model, such as the embedded one, wants larger learning rates."""
 
@@ -65,7 +67,7 @@ def make_plan(config: RunConfig) -> Plan:
     memory = memory_bytes(config, shape, work)
     amounts = ", ".join(f"{name} {amount / GIB:.2f}" for name, amount in memory.items() if amount)
     device = pick_device(config.compute.device)
-    dtype = pick_dtype(config.compute.dtype, device)
+    dtype, there = pick_dtype(config.compute.dtype, device), memory_of(device, "all")
     checkpoints: list[str] = []
     if config.lora is None and config.engine == "local":  # an adapter's are small; other engines write their own
         is_renewed = config.steps > config.checkpoint_every
@@ -80,8 +82,9 @@ def make_plan(config: RunConfig) -> Plan:
         f"{counted(len(questions), 'question')}; up to "
         f"{completions * config.sampling.max_tokens:,} tokens sampled",
         f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and activations on "
-        "top",
+        f"top; this machine has {'an unknown amount' if there is None else f'{there / GIB:.1f} GiB'}",
         *checkpoints,
+        *([_NO_ROOM] if there is not None and there < sum(memory.values()) else []),
         *warnings(config, len(questions), epochs, shape.num_weights),
     )
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
@@ -123,12 +126,7 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
     usual = OptimizerSettings().learning_rate if config.lora is None else ADAPTER_LEARNING_RATE
     if num_weights > TINY_MODEL and not usual / FAR_OFF <= rate <= usual * FAR_OFF:
         yield f"WARNING: optimizer.learning_rate is {rate:g}; {usual:g} is usual; so far off, runs fail or do nothing"
-    limit = getattr(rule.settings, "max_negative_share", 0.0)
-    if rule.method.has_negatives and limit and config.completions * limit <= 1:
-        why = f"no answer can be rarer than {limit:.1%}, to be ruled out; sample more than {1 / limit:.0f}"
-        yield f"with {config.completions} completions {why}"
-    elif rule.method.has_negatives and limit and config.completions * limit <= 2:
-        yield f"with {config.completions} completions only answers seen once can be ruled out"
+    yield from too_few_to_rule_out(rule, {config.completions: num_questions})
     if config.evaluation.held_out and reader_of(config.questions) != (other := reader_of(config.evaluation.held_out)):
         yield f"held-out questions are read like the others, as {config.reader}, though theirs would be {other}"
     if not config.sampling.temperature:
@@ -137,5 +135,3 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
         yield "sampling.top_p or top_k bias the ratio in the loss, which is that of the unrestricted policy"
     if config.probe and config.engine != "local":
         yield f"engine {config.engine} trains without a probe: look at some completions first, with scrl evaluate"
-    if config.steps < 5:
-        yield f"few steps ({config.steps}): take this for a trial"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from textwrap import shorten
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import xxhash
@@ -111,7 +111,7 @@ def load_model(
         needed = empty_model(shape, trust_remote_code).num_parameters() * dtype.itemsize
     _check_files(Path(model_folder(name)), needed // dtype.itemsize)
     for place in {torch.device("cpu"), device}:  # weights are read into memory first, then moved
-        free = free_bytes(place)
+        free = memory_of(place, "free")
         if free is not None and needed > free:
             raise _no_room(name, needed, free, place)
     model, tokenizer = _load(name, dtype, trust_remote_code)
@@ -123,7 +123,7 @@ def load_model(
     try:
         model = model.to(device)
     except torch.OutOfMemoryError as error:
-        raise _no_room(name, needed, free_bytes(device), device) from error
+        raise _no_room(name, needed, memory_of(device, "free"), device) from error
     return LanguageModel(name, model, tokenizer, device, lora is not None, published_dtype(shape))
 
 
@@ -173,15 +173,16 @@ def empty_model(shape: Any, trust_remote_code: bool = False) -> Any:
         return AutoModelForCausalLM.from_config(shape, trust_remote_code=trust_remote_code)
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """The free memory of a device; None if it is unknown."""
+def memory_of(device: torch.device, which: Literal["free", "all"]) -> int | None:
+    """The free memory of a device in bytes, or all of it; None if that is unknown."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        return int(torch.cuda.mem_get_info(device)[which == "all"])
     if device.type != "cpu":
         return None
     with contextlib.suppress(OSError, StopIteration):  # only Linux has this file
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return 1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
+        name = "MemTotal:" if which == "all" else "MemAvailable:"
+        return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
     return None
 
 

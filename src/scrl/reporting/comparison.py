@@ -11,7 +11,7 @@ import numpy as np
 
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.evaluation.statistics import TIES, Difference, majority_transitions, paired_difference, sign_flip_p_value
-from scrl.reporting.evaluations import BY_QUESTION, STREAM, Evaluation, EvaluationProtocol, Place, metrics_of
+from scrl.reporting.evaluations import BY_QUESTION, Evaluation, EvaluationProtocol, Place, in_words, metrics_of
 from scrl.reporting.tables import Share, Table
 
 RESAMPLING_SEED = 0
@@ -64,10 +64,9 @@ def pair_places(places: Sequence[Place]) -> list[Pairing]:
         pairs = {name: (_chosen(first, name), _chosen(other, name)) for name in first.benchmarks}
         common = {name: (one, two) for name, (one, two) in pairs.items() if one and two}
         if not common:
-            has = " and ".join(f"{place.name} has {', '.join(place.benchmarks)}" for place in (first, other))
-            about = f" {STREAM}" if "stream" in (*first.benchmarks, *other.benchmarks) else ""
+            has = " and ".join(f"{at.name} has {', '.join(map(in_words, at.benchmarks))}" for at in (first, other))
             fix = "Measure both models on the same questions with scrl evaluate, with the same settings."
-            raise InputError(f"{has}: no benchmark in common.{about} {fix}")
+            raise InputError(f"{has}: no benchmark in common. {fix}")
         pairings.append(Pairing(("A", letter), (first, other), common))
     return pairings
 
@@ -153,7 +152,7 @@ def comparison_table(comparisons: Sequence[Comparison], metric: str) -> Table:
     for each in comparisons:
         p_value = "< 0.001" if each.p_value < 0.001 else f"{each.p_value:.3f}"
         shares = (Share(each.before), Share(each.after), each.difference)
-        rows.append((each.benchmark, each.questions, *shares, p_value, each.verdict))
+        rows.append((in_words(each.benchmark), each.questions, *shares, p_value, each.verdict))
     return Table(
         ("benchmark", "n", "A", other, f"{other} − A", "p", "verdict"),
         tuple(rows),
@@ -163,21 +162,19 @@ def comparison_table(comparisons: Sequence[Comparison], metric: str) -> Table:
 
 def remarks(pairings: Sequence[Pairing], comparisons: Sequence[Comparison]) -> Iterator[str]:
     """Why these numbers may not mean what they seem to."""
-    if any(each.benchmark == "stream" for each in comparisons):
-        yield STREAM
     for pairing in pairings:
         first, second = pairing.letters
         for name in sorted(set(pairing.places[0].benchmarks) ^ set(pairing.places[1].benchmarks)):
-            yield f"not compared: {name}, which only one of {first} and {second} was measured on"
+            yield f"not compared: {in_words(name)}, which only one of {first} and {second} was measured on"
         for name, pair in pairing.evaluations.items():
             if not metrics_of(pair):
-                yield f"not compared: {name}, whose questions have no gold"
+                yield f"not compared: {in_words(name)}, whose questions have no gold"
                 continue
             for what, (one, two) in _unlike(*pair):
-                yield f"warning: {name}: {what} differs: {one} for {first}, {two} for {second}"
+                yield f"warning: {in_words(name)}: {what} differs: {one} for {first}, {two} for {second}"
             if counts := majority_transitions(*pair):
                 words = ", ".join(f"{count} {transition}" for transition, count in counts.items())
-                yield f"{name}: by majority, from {first} to {second}: {words} ({TIES})"
+                yield f"{in_words(name)}: by majority, from {first} to {second}: {words} ({TIES})"
     if (count := len(comparisons)) > 1:
         yield f"{count} comparisons, each p-value for itself: one in twenty falls below 0.05 by chance alone."
 

@@ -17,18 +17,20 @@ from scrl.files.checkpoint_file import read_checkpoint_file
 from scrl.files.jsonl import OnCut, read_json_lines
 from scrl.files.run_state import Standing, standing_of
 from scrl.files.yaml_files import read_yaml
-from scrl.metrics import PASS_OR_MAJ, STEP_METRICS
+from scrl.metrics import PASS_OR_MAJ, SETS, STEP_METRICS
 
 Evaluation = Mapping[str, Any]
 """One line of evaluations.jsonl, without its null fields."""
 EVALUATIONS = "evaluations.jsonl"
 BY_QUESTION = "_by_question"
-STREAM = "stream: the questions that a run was trained on."
-"""What this benchmark is, for the heading of a table."""
 _NUMBERS = frozenset(
     "questions samples temperature top_p max_tokens significant_digits pass@1_low pass@1_high agreement answered "
     "truncated entropy_mean entropy_correct entropy_incorrect".split()
 )
+
+
+def in_words(benchmark: str) -> str:
+    return SETS.get(benchmark, benchmark)
 
 
 class EvaluationProtocol(NamedTuple):

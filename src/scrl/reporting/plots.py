@@ -18,8 +18,8 @@ from matplotlib import rc_context, style
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from scrl.metrics import SETS, STEP_METRICS
-from scrl.reporting.evaluations import EvaluationProtocol
+from scrl.metrics import STEP_METRICS
+from scrl.reporting.evaluations import EvaluationProtocol, in_words
 from scrl.reporting.sources import Source
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -116,7 +116,7 @@ def draw_plots(runs: Sequence[Source]) -> list[Plot]:
     benchmarks = [protocol.benchmark for protocol in protocols]
     panels: list[tuple[Panel, list[_Number]]] = [(EVALUATION, [])]
     for protocol in protocols:
-        words = SETS.get(protocol.benchmark, protocol.benchmark)
+        words = in_words(protocol.benchmark)
         name = words if benchmarks.count(protocol.benchmark) == 1 else f"{words} ({protocol.words})"
         panels[0][1].append(_Number("pass@1", name, f"pass@1 on {name}", protocol))
     for panel in PANELS:

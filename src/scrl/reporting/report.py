@@ -18,7 +18,7 @@ from markupsafe import Markup
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.completion_files import CompletionFile
 from scrl.errors import InputError
-from scrl.evaluation.answer_sheet import AnswerRow, how_to_measure, run_answers, with_answers
+from scrl.evaluation.answer_sheet import AnswerRow, how_to_measure, run_answers, why_none_is_trusted, with_answers
 from scrl.evaluation.statistics import TIES, Difference, majority_transitions, paired_difference
 from scrl.files.printable import printable
 from scrl.files.whole_files import write_whole
@@ -140,17 +140,17 @@ class RunAnswers(NamedTuple):
     name: str
     rows: list[AnswerRow]
     note: str | None
-    is_ruined: bool
-    """Whether the guard stopped the run, and none of them is trusted."""
+    is_doubted: bool
+    """Whether none of them is trusted, as the note says."""
 
     @classmethod
     def of(cls, run: Source) -> RunAnswers:
         rows, standing = sorted(run_answers(run.evaluations, run.standing), key=lambda row: -row.share), run.standing
         note = rows[0].note if rows else None
-        is_ruined = bool(rows and standing and standing.is_ruined_at(with_answers(run.evaluations)[-1]["step"]))
-        if standing is not None and note is not None and not is_ruined:
+        is_doubted = bool(rows) and why_none_is_trusted(with_answers(run.evaluations)[-1], standing) is not None
+        if standing is not None and note is not None and not is_doubted:
             note = f"{note}: {how_to_measure(run.folder, run.config, standing)}"
-        return cls(run.name, rows, note, is_ruined)
+        return cls(run.name, rows, note, is_doubted)
 
 
 class BeforeAndAfter(NamedTuple):

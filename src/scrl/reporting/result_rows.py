@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from scrl.evaluation.statistics import mean_over_seeds
 from scrl.reporting.comparison import RESAMPLING_SEED
-from scrl.reporting.evaluations import BY_QUESTION, STREAM, Evaluation, Place, by_protocol, metrics_of
+from scrl.reporting.evaluations import BY_QUESTION, Evaluation, Place, by_protocol, in_words, metrics_of
 from scrl.reporting.tables import NOTHING, Cell, Share, Table
 
 MARKS = {
@@ -121,10 +121,10 @@ def result_table(rows: Sequence[Row]) -> Table:
     caption = "In %, with the 95 % interval over questions in brackets."
     caption += " Of several seeds: their mean, its interval, and the lowest to the highest seed." if has_seeds else ""
     caption += f" Evaluations: {legend}." if legend else ""
-    caption += f" {STREAM}" if any(row["benchmark"] == "stream" for row in rows) else ""
     about = ("place", "model", "method", "benchmark", "evaluation", "step")
     header = (*about, *metrics_of(rows), *SHARES, "n", "samples", "temperature", "seeds")
-    return Table(header, tuple(tuple(row.get(name) for name in header) for row in rows), caption)
+    named = [{**row, "benchmark": in_words(str(row["benchmark"]))} for row in rows]
+    return Table(header, tuple(tuple(row.get(name) for name in header) for row in named), caption)
 
 
 def _listed(numbers: Sequence[int]) -> Cell:

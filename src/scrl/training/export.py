@@ -1,8 +1,4 @@
-"""A run's model as a standalone folder: weights in the type of the model it started from, tokenizer, card.
-
-source = find_checkpoint(Path("runs/001"))
-export_model(source, Path("my-model"))
-"""
+"""A run's model as a standalone folder: weights in the type of the model it started from, tokenizer, card."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ from scrl.reporting.evaluations import best_step_of, read_evaluations
 from scrl.training.interrupts import finish_first
 from scrl.training.model_card import Export, export_card
 from scrl.training.run_folder import RunFolder
-from scrl.training.state import permitted_changes
+from scrl.training.state import MAY_CHANGE, permitted_changes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -74,7 +70,7 @@ def find_checkpoint(place: Path, name: str | None = None) -> Checkpoint:
         raise InputError(f"{folder}: holds no model (neither config.json nor {ADAPTER}); is the checkpoint complete?")
     if (state := state_file(run / "checkpoints" / "last")) is not None:
         settings = read_fields(state).get("settings")
-        permitted_changes(settings if isinstance(settings, dict) else {}, config)
+        permitted_changes(settings if isinstance(settings, dict) else {}, config, MAY_CHANGE)
     return Checkpoint(run, config, folder, _step_of(folder))
 
 

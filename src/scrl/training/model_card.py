@@ -12,9 +12,8 @@ import yaml
 from scrl.config import RunConfig
 from scrl.data.prompts import plain_template, prompt_messages, template_switches
 from scrl.files.run_state import Standing
-from scrl.metrics import SETS
 from scrl.records import Question
-from scrl.reporting.evaluations import Evaluation, by_protocol, metrics_of
+from scrl.reporting.evaluations import Evaluation, by_protocol, in_words, metrics_of
 from scrl.reporting.result_rows import score
 from scrl.reporting.tables import Table, as_markdown
 from scrl.reporting.text import counted, sentence, templates
@@ -95,7 +94,7 @@ def _changes(export: Export, evaluations: Sequence[Evaluation]) -> str:
         before, after = series[0], next((line for line in series if line["step"] == export.step), series[-1])
         if before["step"] == 0 < after["step"]:
             names = (name for name in (*metrics_of([before]), "agreement", "answered") if name in before.keys() & after)
-            found += [(SETS.get(protocol.benchmark, protocol.benchmark), name, before, after) for name in names]
+            found += [(in_words(protocol.benchmark), name, before, after) for name in names]
     if not found:
         return "The run was not measured before and after. `scrl evaluate` does it.\n"
     steps = sorted({int(after["step"]) for *_, after in found})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,11 +19,10 @@ from scrl.files.run_state import VERSION, read_fields
 from scrl.settings import changed_settings
 from scrl.training.run_folder import FILES
 
-MAY_CHANGE = ("steps", "evaluation", "trackers", "model", "questions", "data_dir")
-"""Settings that may differ when a run is resumed, which is then reported; all others decide what a run ends with.
-
-Of the last three only the location may change: the contents are compared with what the run was started with.
-"""
+MAY_CHANGE = ("steps", "evaluation", "trackers")
+"""Settings that may differ when a run is resumed, which is then reported; all others decide what a run ends with."""
+MAY_MOVE = ("model", "questions", "data_dir")
+"""Places that may, where the contents are compared with what the run was started with."""
 
 
 def _votes(record: type[LastVotes] | type[LabelVotes]) -> PlainValidator:
@@ -97,7 +96,7 @@ class State:
     """The same at all steps of a run, and at no step of another."""
 
     def __post_init__(self) -> None:
-        fixed = {name: value for name, value in self.settings.items() if name not in MAY_CHANGE}
+        fixed = {name: value for name, value in self.settings.items() if name not in MAY_CHANGE + MAY_MOVE}
         self.run = self.run or own_sum({"settings": fixed, "questions": self.questions, "model": self.model})
 
     def to_json(self) -> dict[str, Any]:
@@ -132,23 +131,23 @@ def saved_state(checkpoint: Path, name: str) -> State:
     return state
 
 
-def permitted_changes(settings: Mapping[str, Any], config: RunConfig) -> list[str]:
+def permitted_changes(settings: Mapping[str, Any], config: RunConfig, permitted: Sequence[str]) -> list[str]:
     """How the settings differ from those of a checkpoint; refused where they would make it another run."""
     try:
         saved = build_config(settings)
     except ConfigError as error:
         raise InputError(f"the checkpoint's settings cannot be read: {error}") from error
     changes = list(changed_settings(saved.model_dump(mode="json"), config.model_dump(mode="json")))
-    fixed = [words for name, words in changes if name.split(".")[0] not in MAY_CHANGE]
+    fixed = [words for name, words in changes if name.split(".")[0] not in permitted]
     if fixed:
-        fix = f"Put them back; only {', '.join(MAY_CHANGE)} may change."
+        fix = f"Put them back; only {', '.join(permitted)} may change."
         raise InputError(f"the settings are not those of the last checkpoint: {'; '.join(fixed)}. {fix}")
     return [words for _, words in changes]
 
 
 def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[[str], None]) -> None:
     """Refuse to resume with other questions, another model or other settings; report permitted changes."""
-    if changes := permitted_changes(before.settings, config):
+    if changes := permitted_changes(before.settings, config, MAY_CHANGE + MAY_MOVE):
         say(f"changed since the last checkpoint: {'; '.join(changes)}")
     if before.questions != now.questions:
         raise InputError(f"{config.questions}: is not what the run was started with; put it back to resume")
