@@ -154,7 +154,7 @@ def test_the_doctor_says_what_there_is_and_tests_the_sampler(tmp_path):
         assert any(line.startswith((f"none  {name} (", f"ok    {name} ", "BAD   ")) for line in lines)
     assert all(re.match(r"(ok|none|low|BAD) ", line) for line in lines[1:])
     assert any(line.endswith(" GiB free here; a checkpoint needs 12 bytes per trained weight") for line in lines)
-    assert re.match(r"ok    sampler against a plain forward on \S+: log-probabilities differ by .*e-0[4-9]", lines[-1])
+    assert re.match(r"ok    sampler and forward pass on \S+: log-probabilities differ by .*e-0[4-9]", lines[-1])
 
 
 # Report
