@@ -3,5 +3,5 @@
 import os
 
 
-def cases(few, many):
+def how_many(few, many):
     return many if "SCRL_TORTURE" in os.environ else few

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from cases import cases
+from cases import how_many
 from line_files import forged
 
 from scrl.config import RunConfig, read_config
@@ -226,7 +226,7 @@ def test_token_ids_and_tokenizers(tmp_path):
             (folder / name).write_text(before)
 
     texts = {name: json.loads((folder / name).read_text()) for name in ("tokenizer.json", "generation_config.json")}
-    cases = [(name, forged(texts[name], rng)) for _ in range(cases(10, 100)) for name in texts]
+    cases = [(name, forged(texts[name], rng)) for _ in range(how_many(10, 100)) for name in texts]
     cases += [
         ("generation_config.json", json.dumps({"eos_token_id": each})) for each in (2**70, "abc", [1.5, None], {"a": 1})
     ]
@@ -285,7 +285,7 @@ def test_what_a_model_brings_ends_within_seconds(tmp_path, monkeypatch):
     rng, tokenizer, folder = np.random.default_rng(0), load_tokenizer("embedded"), tmp_path / "model"
     shutil.copytree(model_folder("embedded"), folder)
     plain = json.loads((folder / "tokenizer.json").read_text())
-    for _ in range(cases(12, 100)):
+    for _ in range(how_many(12, 100)):
         tokenizer.chat_template = DEEPER.replace("N", str(rng.integers(1, 60))) + ENDLESS[rng.integers(len(ENDLESS))]
         steps = random_steps(rng)
         token = plain["added_tokens"][0] | {"id": 90, "content": "111", "normalized": bool(rng.integers(2))}

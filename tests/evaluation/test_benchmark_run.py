@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import pytest
-from cases import cases
+from cases import how_many
 from line_files import forged, read_lines, write_lines
 
 from scrl.errors import ConfigError, DataError, InputError
@@ -169,7 +169,7 @@ def test_edited_completions_are_refused(by_hand, no_sampling):
     (settings, out), rng = by_hand, np.random.default_rng(0)
     path = out / "rollouts" / "hand.jsonl"
     lines, whole = path.read_text().splitlines(), path.read_text()
-    for n in range(cases(18, 100)):
+    for n in range(how_many(18, 100)):
         edited, (one, other) = list(lines), rng.choice(len(lines), 2, replace=False)
         if n % 3 == 0:
             edited[one], edited[other] = edited[other], edited[one]

@@ -190,7 +190,7 @@ def test_label_audit_and_sweep_read_them_and_say_so(tmp_path):
     assert json.loads((tmp_path / "s.json").read_text())["positive_accuracy"] == 1.0
     refused = scrl("label", FILES / "verl", "--method", "scrl")
     assert refused.returncode == 2
-    assert "field 'entropy'" in refused.stderr
+    assert "an entropy for every completion" in refused.stderr
     for command in ("audit", "sweep"):
         done = scrl(command, FILES / "samples_sums.jsonl")
         assert done.returncode == 0, done.stderr

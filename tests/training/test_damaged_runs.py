@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cases import cases
+from cases import how_many
 from line_files import forged, read_lines
 from runs import differences, do, go_on, no_reports, small, stop_after_a_step
 from safetensors.torch import load_file, save_file
@@ -121,7 +121,7 @@ DAMAGE = {
 def test_a_sum_sees_exchanged_words_and_flipped_bits_of_any_size(tmp_path):
     """Random changes of a file of random length: words of 1 to 16 bytes exchanged, bits flipped in pairs."""
     rng, path = np.random.default_rng(0), tmp_path / "file"
-    for _ in range(cases(200, 1000)):
+    for _ in range(how_many(200, 1000)):
         data = rng.integers(256, size=rng.integers(64, 5000), dtype=np.uint8)
         path.write_bytes(data.tobytes())
         before, changed, size = file_sum(path), data.copy(), int(rng.integers(1, 17))
@@ -175,7 +175,7 @@ def test_the_best_of_another_run_is_no_model_and_no_run_goes_on_beside_it(run, n
     changes = ("seed=1", "questions=arithmetic:easy:train:3", "model=embedded-hasty", "method=ttrl", "optimizer.learning_rate=1e-5", "lora.rank=2", "trained=3")  # fmt: skip
     find_checkpoint(run, "best")
     load_model(str(run / best), ComputeSettings(device="cpu"))
-    for change in (*changes[:3], *rng.choice(changes[3:], cases(1, len(changes) - 3), replace=False)):
+    for change in (*changes[:3], *rng.choice(changes[3:], how_many(1, len(changes) - 3), replace=False)):
         other, whole = (tmp_path / f"{kind}-{change.replace(':', '-')}" for kind in ("other", "whole"))
         stop_after_a_step(other, *SETTINGS, change)
         shutil.copytree(run, whole, ignore=shutil.ignore_patterns("checkpoints"))
@@ -226,7 +226,7 @@ def test_a_run_with_harmless_changes_goes_on_exactly(harmless, run, stopped, no_
 def test_forged_states_and_sums_and_pipes_are_no_tracebacks_and_not_waited_for(run, stopped, no_report, tmp_path):
     """At random, most with sums that fit: refused in words, or resumed."""
     rng = np.random.default_rng(0)
-    for n in range(cases(12, 100)):
+    for n in range(how_many(12, 100)):
         copy = Path(shutil.copytree(run, tmp_path / str(n)))
         path = copy / rng.choice(
             [f"{LAST}/trainer_state.json", f"{LAST}/checkpoint.json", "environment.json", "config.yaml"]

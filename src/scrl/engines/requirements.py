@@ -29,7 +29,7 @@ def require_engine(name: str) -> None:
     require_extra(name, "engine")
     trl = installed_version("trl")
     if name == "verl" and trl and supported("trl").specifier.contains(Version(trl), prereleases=True):
-        raise ConfigError(f"engine: verl needs an environment of its own: it does not start beside trl {trl}")
+        raise ConfigError(f"engine: verl does not start beside trl {trl}: pip uninstall trl, or use two environments")
 
 
 def shared_refusals(config: RunConfig, engine: str, needs_met: frozenset[str]) -> Iterator[tuple[str, str]]:
