@@ -52,6 +52,8 @@ DECIDERS = ("preset", "loss_variant", "lora")
 """Settings that decide those of DECIDED, unless these are given."""
 DECIDED: dict[str, Any] = {"loss": True, "credit": True, "drop_last": True, "optimizer": {"learning_rate"}}
 """What a preset, a loss variant or an adapter may decide."""
+PASSES = 4
+"""How often a run visits each question unless `steps` is given."""
 
 
 class GuardSettings(Settings):
@@ -88,8 +90,7 @@ class RunConfig(Settings):
 
     probe: int = Field(4, ge=0, description="Completions per first question to look at before training; 0: none.")
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random numbers.")
-    steps: int = Field(0, ge=0, description="Training steps; 0: as many as `passes` over the questions take.")
-    passes: int = Field(4, ge=1, description="Passes over the questions, where `steps` is 0.")
+    steps: int = Field(0, ge=0, description=f"Training steps; 0: {PASSES} passes over the questions.")
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
     questions_per_update: int = Field(1, ge=1, description="Questions whose completions share an optimizer step.")
     completions: int = Field(32, ge=2, description="N: completions sampled per question; all of them vote.")
@@ -193,11 +194,11 @@ class RunConfig(Settings):
         return self.sampling.model_copy(update={name: value for name, value in changes.items() if value is not None})
 
     def with_steps(self, num_questions: int | None = None) -> RunConfig:
-        """The same, with the steps that `passes` over the questions take, where none are given."""
+        """The same, with the steps that PASSES over the questions take, where none are given."""
         if self.steps:
             return self
         whole, rest = divmod(num_questions or len(self.load_questions().questions), self.questions_per_step)
-        return self.model_copy(update={"steps": self.passes * (whole + bool(rest and not (self.drop_last and whole)))})
+        return self.model_copy(update={"steps": PASSES * (whole + bool(rest and not (self.drop_last and whole)))})
 
     def load_questions(self) -> LoadedQuestions:
         """The questions to train on, variants included."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrl.config import build_config
+from scrl.config import PASSES, build_config
 from scrl.data.variants import with_variants
 from scrl.records import Question
 
@@ -62,4 +62,4 @@ def test_a_run_loads_them_and_says_so(tmp_path):
     loaded = config.load_questions()
     assert [question.varies for question in loaded.questions] == [None, None, "q-0", "q-0"]
     assert any("2 variants" in note for note in loaded.notes)
-    assert config.with_steps().steps == 4 * config.passes
+    assert config.with_steps().steps == 4 * PASSES
