@@ -237,7 +237,7 @@ def test_token_ids_and_tokenizers(tmp_path):
 
 
 def test_answers_of_other_shapes():
-    rng, step = np.random.default_rng(0), {"step": 0}
+    rng, step = np.random.default_rng(0), {"step": 0, "samples": 16}
     answers = {"q": {"question": "1+1", "votes": [["2", 0.75], ["3", 0.25]], "cut": 0.25}}
     texts = [json.loads(text) for _ in range(200) if len(text := forged({"answers": answers}, rng)) < 1000]
     cases = [

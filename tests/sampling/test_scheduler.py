@@ -1,7 +1,7 @@
 """Which rows run, on which pages, and in steps of which sizes."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scrl.sampling.gpu.cuda_graphs import bucket_rows, step_size
@@ -24,6 +24,9 @@ def rows_of(*prefixes, limit):
 
 
 @settings(max_examples=200)
+@example(  # four prompts by turns, and two slots
+    lengths=[(1, 1), (17, 0), (1, 3), (1, 2), (1, 3), (1, 1)], prompt_lengths=[0] * 4, slots=2, spare=7
+)
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 3)), min_size=1, max_size=90),
     prompt_lengths=st.lists(st.integers(0, 40), min_size=4, max_size=4),

@@ -123,8 +123,8 @@ def _other_settings(changes: Sequence[tuple[str, str]], engine: str, folder: Pat
     reason = f"a run resumes with the settings it was started with; {'; '.join(words)}"
     is_fixed = any(name.split(".")[0] not in MAY_CHANGE + MAY_MOVE for name in names)
     if engine == "verl" or is_fixed or guard_stop_of(folder):
-        start = f"--model {folder}/checkpoints/last"
-        return f"{reason}. Leave it out, or start a new run from its weights, with new optimizer and schedule: {start}"
+        anew = f"start a new run from its weights, with a new optimizer and schedule: --model {folder}/checkpoints/last"
+        return f"{reason}. Leave that out, or {anew}"
     fix = f"Write that into {folder}/config.yaml and resume"
     if "steps" in names:
         fix += ": the optimizer continues, and the learning rate follows the schedule of all steps"

@@ -101,8 +101,9 @@ def why_none_is_trusted(evaluation: Mapping[str, Any], standing: Standing | None
     """That the guard stopped the run after this step, or that too few completions voted; None if neither is so."""
     if standing is not None and standing.is_ruined_at(evaluation["step"]):
         return standing.guard_stop
-    has_few = evaluation["samples"] < LEAST_COMPLETIONS
-    return f"fewer than {LEAST_COMPLETIONS} completions of each question voted" if has_few else None
+    if not isinstance(samples := evaluation.get("samples"), int):
+        raise InputError("this evaluation does not say how many completions voted; measure again with scrl evaluate")
+    return f"fewer than {LEAST_COMPLETIONS} completions of each question voted" if samples < LEAST_COMPLETIONS else None
 
 
 class _Votes(BaseModel):

@@ -104,6 +104,8 @@ class Scheduler:
             self.running.append(self.waiting.popleft())
             if not prefix.is_prefilled:
                 prefix.pages = [self._free_pages.pop() for _ in range(prompt_pages)]
+                if not self._free_table_rows:
+                    self._evict_idle()
                 prefix.table_row = self._free_table_rows.pop()
                 prefixes.append(prefix)
         return prefixes
