@@ -2,7 +2,7 @@
 
 import pytest
 
-from scrl.cli.plan import _config as planned
+from scrl.cli.train import run_config
 from scrl.config import read_config, write_config
 from scrl.policy.settings import LossSettings
 from scrl.recipes import reproduce
@@ -36,18 +36,20 @@ def reproduced(words):
     return reproduce.settings_of(job.experiment, Choices(overrides=dict(pairs)), 0)
 
 
-def trained(words, folder):
-    write_config(config_of(find(RECIPE)), folder / "run.yaml")
-    return read_config(folder / "run.yaml", [word.removeprefix("--") for word in words])
+@pytest.fixture
+def trained(tmp_path):
+    """The words of a command → the settings of a run of the recipe, from a file."""
+    write_config(config_of(find(RECIPE)), tmp_path / "recipe.yaml")
+    return lambda *words: run_config([str(tmp_path / "recipe.yaml"), *words])
 
 
 @pytest.mark.parametrize("names", GOLDEN)
-def test_a_preset_and_a_loss_decide_their_settings_of_a_recipe(names, tmp_path):
+def test_a_preset_and_a_loss_decide_their_settings_of_a_recipe(names, trained):
     preset, variant = names.split()
     loss, advantage = GOLDEN[names]
     words = [f"--preset={preset}", f"--loss-variant={variant}"]
-    config = planned(RECIPE, [RECIPE, *words])
-    assert trained(words, tmp_path) == reproduced(words) == config
+    config = trained(*words)
+    assert config == reproduced(words)
     assert config.loss.model_dump() == loss
     assert set(loss) == set(LossSettings.model_fields)
     assert config.drop_last is (preset == "official")
@@ -55,26 +57,26 @@ def test_a_preset_and_a_loss_decide_their_settings_of_a_recipe(names, tmp_path):
     assert rule["advantage"] == advantage
     assert {name: rule[name] for name in CREDIT} == (OFFICIAL_CREDIT if preset == "official" else CREDIT)
     # what neither decides stays the recipe's
-    plain = planned(RECIPE, [RECIPE])
+    plain = trained()
     decided = {"preset", "loss_variant", "loss", "credit", "drop_last"}
     assert config.model_dump(exclude=decided) == plain.model_dump(exclude=decided)
     assert rule["max_negative_share"] == 0.0625
 
 
-def test_a_single_setting_wins_over_both_wherever_it_stands():
+def test_a_single_setting_wins_over_both_wherever_it_stands(trained):
     words = ["--loss.mean", "token", "--preset", "official", "--credit.std", "population", "--loss-variant", "gspo"]
-    config = planned(RECIPE, [RECIPE, *words])
+    config = trained(*words)
     assert (config.loss.mean, config.loss.kl_weight, config.loss.ratio) == ("token", 0.001, "completion")
     assert (config.rule().settings.std, config.rule().settings.ties) == ("population", "first-seen")
 
 
-def test_there_is_a_way_back(tmp_path):
+def test_there_is_a_way_back(trained, tmp_path):
     """From a file of `official` and `dr-grpo` to the defaults, one or both."""
     file = tmp_path / "run.yaml"
-    plain = planned(RECIPE, [RECIPE])
-    changed = planned(RECIPE, [RECIPE, "--preset=official", "--loss-variant=dr-grpo"])
+    plain = trained()
+    changed = trained("--preset=official", "--loss-variant=dr-grpo")
     write_config(changed, file)
     assert read_config(file) == changed
     assert read_config(file, ["preset=paper", "loss_variant=grpo"]) == plain
     one = read_config(file, ["loss_variant=grpo"])
-    assert one == planned(RECIPE, [RECIPE, "--preset=official"])
+    assert one == trained("--preset=official")
