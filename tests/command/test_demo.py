@@ -10,9 +10,11 @@ from line_files import read_lines, write_lines
 from processes import scrl
 
 from scrl.cli.demo import demo as demo_command
-from scrl.cli.demo import train_or_go_on
 from scrl.errors import ConfigError, InputError
-from scrl.recipes.demo import METHODS, TITLES, Outcome, curves, demo_config, lies, results_table, verdict
+from scrl.listener import Listener
+from scrl.recipes import reproduce
+from scrl.recipes.demo import METHODS, TITLES, Outcome, curves, lies, results_table, verdict
+from scrl.training.run_folder import RunFolder
 
 
 def make_it_small():
@@ -93,7 +95,7 @@ def test_a_folder_that_exists_and_settings_that_are_wrong_are_refused_and_nothin
 def test_a_demo_goes_on_with_the_settings_it_was_started_with(demo, tmp_path, monkeypatch):
     shutil.copytree(demo[0] / "ttrl", tmp_path / "ttrl")
     asked = []
-    monkeypatch.setattr("scrl.cli.demo.train_or_go_on", lambda _, config, __: asked.append((config.seed, config.steps)))
+    monkeypatch.setattr(reproduce, "train_or_resume", lambda config, *_: asked.append((config.seed, config.steps)))
     with pytest.raises(InputError, match="scrl"):  # the second run was only asked for
         demo_command(out=tmp_path, resume=True)
     assert asked == [(11, 2)] * 3
@@ -104,16 +106,15 @@ def test_a_demo_goes_on_with_the_settings_it_was_started_with(demo, tmp_path, mo
             demo_command(out=out, resume=True)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl"])
-def test_an_interrupted_run_is_gone_on_with_although_its_last_line_is_cut(name, demo, tmp_path, monkeypatch, capsys):
+def test_a_finished_run_is_left_alone_and_an_interrupted_one_goes_on(demo, tmp_path, monkeypatch):
     folder = Path(shutil.copytree(demo[0] / "scrl", tmp_path / "scrl"))
-    (folder / "report.html").unlink()
-    (folder / name).write_bytes((folder / name).read_bytes()[:-100])
-    resumed = []
+    config, resumed = RunFolder(folder).config(), []
     monkeypatch.setattr("scrl.training.loop.resume", lambda folder, listener: resumed.append(folder))
-    train_or_go_on("scrl", demo_config("scrl", seed=11, steps=2), folder)
+    reproduce.train_or_resume(config, folder, Listener())
+    assert resumed == []
+    (folder / "report.html").unlink()
+    reproduce.train_or_resume(config, folder, Listener())
     assert resumed == [folder]
-    assert name in capsys.readouterr().out
 
 
 # Outcomes made up, to see every sentence

@@ -3,13 +3,11 @@
 import csv
 import io
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from line_files import read_lines, write_lines
 
 from scrl.errors import DataError
-from scrl.recipes import outcome_tables
 from scrl.recipes.catalogue import benchmark_at, table_at
 from scrl.recipes.jobs import VOTING, jobs, with_controls, with_voting
 from scrl.recipes.outcome_tables import Value, caption_of, cell_text, number_table, outcome_table, values_of
@@ -82,9 +80,6 @@ def test_every_table_is_filled_from_its_files(name, scale, tmp_path):
     found = list(csv.DictReader(io.StringIO(as_csv(number_table(scaled, values)))))
     assert [bool(line["value"]) for line in found] == [cell.place in values for cell in scaled.cells]
     assert {line["experiment"] for line in found} - {""} == {job.name for job in jobs([table], scale)}
-    if table.is_figure:
-        outcome_tables.write_figure(scaled, choices, tmp_path, tmp_path / "figure.svg")
-        assert ElementTree.parse(tmp_path / "figure.svg").getroot().tag.endswith("svg")
 
 
 # Numbers by hand
@@ -211,6 +206,3 @@ def test_files_that_nobody_wrote_are_named(tmp_path):
         path.write_text(text)
         with pytest.raises(DataError, match=r"evaluations\.jsonl"):
             values_of(TABLES["table-main"], Choices(), tmp_path)
-
-
-# Curves

@@ -21,7 +21,7 @@ def test_a_run_at_demo_scale_keeps_its_method_and_takes_the_rest_from_the_demo(e
     assert (config.method, config.completions, config.trained) == kept
     assert config.credit == {"std_floor": 0.18} | dict(experiment.credit)  # std_floor for all methods alike
     assert (config.steps, config.seed) == (40, 10)
-    assert config.sampling.max_tokens == (48 if experiment.max_tokens == 10_240 else 72)
+    assert config.sampling.max_tokens == 72
     drawn = {f"embedded/{level}/32-16/{method}" for level in ("hard", "medium", "easy") for method in ("ttrl", "scrl")}
     is_followed = at_scale(experiment, "demo").name in drawn | {"embedded/easy/64-32/ttrl"}  # in figures, or starred
     assert config.evaluation.is_off is not is_followed
@@ -53,8 +53,8 @@ def test_experiments_that_become_equal_have_equal_names_and_no_others():
     assert by_name["qwen2.5-3b/aime25/32-16/scrl"] == "embedded/hard/32-16/scrl"
     assert by_name["qwen2.5-math-7b/aime25/32-16/scrl"] == "embedded/hard/32-16/scrl"
     assert by_name["qwen3-4b/aime25/32-16/scrl/15360"] == "embedded/hard/32-16/scrl"
-    assert by_name["qwen3-4b/aime25/32-16/scrl/10240"] == "embedded/hard/32-16/scrl/48"
-    assert by_name["qwen3-4b/start/10240"] == "embedded/start/48"
+    assert by_name["qwen3-4b/aime25/32-16/scrl/10240"] == "embedded/hard/32-16/scrl"
+    assert by_name["qwen3-4b/start/10240"] == "embedded/start"
     assert by_name["llama-3.1-8b-instruct/start"] == "embedded/start"
     varied = "min_share=0.25,max_negative_share=0.0625"
     assert by_name[f"qwen2.5-math-7b/math500/64-32/scrl/{varied}"] == f"embedded/easy/64-32/scrl/{varied}"

@@ -13,7 +13,6 @@ from cyclopts import Parameter
 
 from scrl.cli.progress import show_progress
 from scrl.cli.terminal import plain_console
-from scrl.config import RunConfig
 from scrl.errors import ConfigError
 from scrl.files.folders import folder_to_resume, new_run_folder
 from scrl.recipes import demo as recipe
@@ -65,6 +64,7 @@ def demo(
     resume
         Resume an interrupted demo in --out, with the settings it was started with.
     """
+    from scrl.recipes.reproduce import train_or_resume
     from scrl.reporting.report import write_report
 
     console = plain_console()
@@ -83,7 +83,8 @@ def demo(
     console.print(INTRO.format(example=questions[0].text, **sizes, **rules))
     started = time.perf_counter()
     for method, config in configs.items():
-        train_or_go_on(method, config, folder / method)
+        with show_progress(steps, recipe.TITLES.get(method, method)) as listener:
+            train_or_resume(config, folder / method, listener)
     runs = [folder / method for method in METHODS]
     report = write_report(runs, folder / "report.html")
     outcomes = [Outcome.read(run, console.print) for run in runs]
@@ -108,16 +109,3 @@ def _begun_with(folder: Path, seed: int, steps: int) -> tuple[int, int]:
                 raise ConfigError("--resume: a demo resumes with the settings it was started with; these differ")
             return begun.seed, begun.steps
     return seed, steps
-
-
-def train_or_go_on(method: str, config: RunConfig, folder: Path) -> None:
-    """Run one method; resume an interrupted run, leave a finished one alone."""
-    from scrl.training.loop import resume, train
-
-    with show_progress(config.steps, recipe.TITLES.get(method, method)) as listener:
-        if not (folder / "config.yaml").is_file():
-            train(config, folder, listener)
-            return
-        is_finished = Outcome.read(folder, listener.note).is_finished(config.steps)
-        if not is_finished or not (folder / "report.html").is_file():
-            resume(folder, listener)

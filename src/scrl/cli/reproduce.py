@@ -157,7 +157,8 @@ def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
 
 
 def _print_table(table: PaperTable, choices: Choices, folder: Path, console: Console) -> None:
-    from scrl.recipes.outcome_tables import caption_of, number_table, outcome_table, values_of, write_figure
+    from scrl.recipes.outcome_tables import caption_of, number_table, outcome_table, values_of
+    from scrl.reporting.report import write_report
 
     values = values_of(table, choices, folder)
     outcome = outcome_table(table, values, caption_of(table, values, choices, folder))
@@ -168,8 +169,8 @@ def _print_table(table: PaperTable, choices: Choices, folder: Path, console: Con
     show_table(outcome, console)
     console.print()
     if table.is_figure:
-        write_figure(table, choices, folder, folder / f"{stem}.svg")
-        console.print(f"drawn in {folder / stem}.svg", soft_wrap=True)
+        runs = [folder / f"seed-{choices.seeds[0]}" / "runs" / name for name in table.experiments]
+        console.print(f"its curves: {write_report(runs, folder / f'{stem}.html')}", soft_wrap=True)
 
 
 # The paper's numbers, and the runs that measure them

@@ -203,27 +203,32 @@ LEVELS = {
     "aime24": "hard", "aime25": "hard", "amc": "medium", "gpqa": "medium", "math500": "easy", "minerva": "easy"
 }  # fmt: skip
 """The level of generated arithmetic that represents a benchmark."""
-SHORT = {LENGTHS["10,240"]: 48}
-"""If an experiment varies the length, the shorter one becomes this; all else is as long as in the demo."""
 _DEMO = demo_config("scrl", seed=SEED, steps=TOY_STEPS, model=EMBEDDED)
+SUBSTITUTES = {
+    **{model.rpartition("/")[2]: _DEMO.model for model in MODELS.values()},
+    **dict.fromkeys(MODELS, _DEMO.model),
+    "MATH / AMC": f"{LEVELS['math500']} / {LEVELS['amc']}",
+    **{PRINTED[name]: level for name, level in LEVELS.items()},
+    **LEVELS,
+    **dict.fromkeys(LENGTHS, f"{_DEMO.sampling.max_tokens} tokens"),
+}
+"""What replaces the names of models, benchmarks and lengths in the headings of a table."""
 
 
 def at_scale(experiment: Experiment, scale: Scale) -> Experiment:
     if scale == "paper":
         return experiment
-    max_tokens = length_at(experiment.max_tokens, scale)
     varied = ",".join(f"{name}={value:g}" for name, value in experiment.credit)
-    length = "" if max_tokens == _DEMO.sampling.max_tokens else str(max_tokens)
     what = "start"
     if experiment.trained_on is not None:
         budget = f"{experiment.completions}-{experiment.trained}"
         what = f"{LEVELS[experiment.trained_on]}/{budget}/{experiment.method}"
     return replace(
         experiment,
-        name="/".join(filter(None, ("embedded", what, varied, length))),
+        name="/".join(filter(None, (_DEMO.model, what, varied))),
         model=_DEMO.model,
         trained_on=experiment.trained_on and benchmark_at(experiment.trained_on, scale),
-        max_tokens=max_tokens,
+        max_tokens=_DEMO.sampling.max_tokens,
         temperature=_DEMO.sampling.temperature,
         not_in_paper=(),
     )
@@ -232,11 +237,6 @@ def at_scale(experiment: Experiment, scale: Scale) -> Experiment:
 def benchmark_at(benchmark: str, scale: Scale) -> str:
     """The questions that represent a benchmark: those a run is trained on, as in the paper."""
     return benchmark if scale == "paper" else f"arithmetic:{LEVELS[benchmark]}:train:64"
-
-
-def length_at(max_tokens: int, scale: Scale) -> int:
-    """The most tokens of a completion, in place of the paper's."""
-    return max_tokens if scale == "paper" else SHORT.get(max_tokens, _DEMO.sampling.max_tokens)
 
 
 def config_at(experiment: Experiment, scale: Scale, *, seed: int | None = None, steps: int | None = None) -> RunConfig:
@@ -253,7 +253,6 @@ def config_at(experiment: Experiment, scale: Scale, *, seed: int | None = None, 
         "credit": dict(scaled.credit),
         "completions": scaled.completions,
         "trained": scaled.trained,
-        "sampling": {"max_tokens": scaled.max_tokens},
         "evaluation": {"held_out": None} | evaluation_of(scaled.name in followed),
     }
     steps = TOY_STEPS if steps is None else steps
@@ -278,8 +277,7 @@ def mapping(scale: Scale) -> Iterator[str]:
         names = [name for name, own in LEVELS.items() if own == level]
         printed = ", ".join(PRINTED[name] for name in names)
         yield f"{printed} → {benchmark_at(names[0], scale)}, trained and measured on"
-    lengths = (f"{printed} tokens → {length_at(length, scale)}" for printed, length in LENGTHS.items())
-    yield f"at most {', '.join(lengths)}, all others → {_DEMO.sampling.max_tokens}"
+    yield f"every length → at most {_DEMO.sampling.max_tokens} tokens"
     rate, floor = _DEMO.optimizer.learning_rate, _DEMO.credit["std_floor"]
     yield f"temperature {_DEMO.sampling.temperature:g}, learning rate {rate:g}, std_floor {floor:g}"
     scaled = {at_scale(experiment, scale).name for experiment in EXPERIMENTS.values()}
@@ -290,30 +288,26 @@ def table_at(table: PaperTable, scale: Scale) -> PaperTable:
     """The table of what represents its models, benchmarks and experiments; cells that become the same are one."""
     if scale == "paper":
         return table
-    renamed = {cell.place: _renamed(cell, scale) for cell in table.cells}
     cells: dict[Place, Cell] = {}
     for cell in table.cells:
-        of = dict.fromkeys(renamed[place].place for place in cell.derived.of) if cell.derived else ()
-        derived = replace(cell.derived, of=tuple(of)) if cell.derived else None
-        cells.setdefault(renamed[cell.place].place, replace(renamed[cell.place], derived=derived))
+        of = dict.fromkeys(map(_substituted, cell.derived.of)) if cell.derived else ()
+        section, row, column, _ = place = _substituted(cell.place)
+        substitute = replace(
+            cell,
+            section=section,
+            row=row,
+            column=column,
+            paper=None,
+            experiment=cell.experiment and at_scale(find(cell.experiment), scale).name,
+            measured_on=cell.measured_on and benchmark_at(cell.measured_on, scale),
+            derived=cell.derived and replace(cell.derived, of=tuple(of)),
+        )
+        cells.setdefault(place, substitute)
     return replace(table, cells=tuple(cells.values()))
 
 
-def _renamed(cell: Cell, scale: Scale) -> Cell:
-    section, row, column = cell.section, cell.row, cell.column
-    for name, model in MODELS.items():
-        bare = model.rpartition("/")[2]
-        section, row = (text.replace(bare, "embedded").replace(f"{name}/", "embedded/") for text in (section, row))
-    for name, printed in PRINTED.items():
-        section = section.replace(printed, LEVELS[name])
-    if level := LEVELS.get(cell.measured_on):
-        row = row.replace(f"/{cell.measured_on}/", f"/{level}/")  # an experiment's name
-        headings = ("MATH / AMC", PRINTED[cell.measured_on], cell.measured_on)
-        heading = next((heading for heading in headings if heading in column), "")
-        column = column.replace(heading, level) if heading else column
-    if column in LENGTHS:
-        column = f"{length_at(LENGTHS[column], scale)} tokens"
-    experiment = cell.experiment and at_scale(find(cell.experiment), scale).name
-    measured_on = cell.measured_on and benchmark_at(cell.measured_on, scale)
-    cell = replace(cell, section=section, row=row, column=column)
-    return replace(cell, paper=None, experiment=experiment, measured_on=measured_on)
+def _substituted(place: Place) -> Place:
+    section, row, column, metric = place
+    for old, new in SUBSTITUTES.items():
+        section, row, column = (text.replace(old, new) for text in (section, row, column))
+    return section, row, column, metric

@@ -70,9 +70,6 @@ class Outcome:
         files = [read_json_lines(folder / name, on_cut) for name in ("evaluations.jsonl", "metrics.jsonl")]
         return cls(folder.name, *(tuple(line.fields for line in file) for file in files))
 
-    def is_finished(self, steps: int) -> bool:
-        return any(record["step"] == steps for record in self.evaluations)
-
     def before(self, benchmark: str) -> dict[str, Any]:
         return next(record for record in self.evaluations if record["benchmark"] == benchmark)
 

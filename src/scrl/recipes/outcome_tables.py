@@ -18,7 +18,6 @@ from scrl.recipes.jobs import VOTING
 from scrl.recipes.paper import GAIN, SERIES, Cell, Derived, PaperTable, Place
 from scrl.recipes.reproduce import Choices, read_finished
 from scrl.reporting.evaluations import EvaluationProtocol
-from scrl.reporting.plots import write_curves
 from scrl.reporting.tables import Table
 
 
@@ -181,14 +180,3 @@ def _drawn(table: PaperTable, choices: Choices, out: Path) -> str:
         if line["benchmark"] in benchmarks
     }
     return "; ".join(sorted(ways)) or "nothing measured yet"
-
-
-def write_figure(table: PaperTable, choices: Choices, out: Path, path: Path) -> None:
-    panels: dict[str, dict[str, list[tuple[int, float]]]] = {}
-    for cell in table.cells:
-        run = out / f"seed-{choices.seeds[0]}" / "runs" / str(cell.experiment)
-        lines = _lines(run, is_followed=table.measured_with == "curve")
-        points = [(line["step"], line[cell.metric]) for line in lines if line.get(cell.metric) is not None]
-        title = cell.section if len(table.series) == 1 else SERIES[cell.metric]
-        panels.setdefault(title, {})[cell.row] = points
-    write_curves(panels, path)

@@ -125,7 +125,7 @@ def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, show_progres
         with show_progress(config.steps if config else 0, job.name) as listener:
             if config is not None:
                 run = folder / "runs" / job.name
-                _train(config, run, listener)
+                train_or_resume(config, run, listener)
                 if job.has_voting:
                     voting = voting_settings(job, choices, config, run)
                     listener.note(f"the start model votes with {voting.samples} completions per question")
@@ -159,8 +159,8 @@ def _questions(config: RunConfig) -> list[Question]:
     return filter_overlong(config.load_questions().questions, tokenizer, config.prompt)[0]
 
 
-def _train(config: RunConfig, folder: Path, listener: Listener) -> None:
-    """Train a run that has not begun, resume one that is not finished."""
+def train_or_resume(config: RunConfig, folder: Path, listener: Listener) -> None:
+    """Train a run that has not begun, resume one that is not finished, leave a finished one alone."""
     if not (folder / "config.yaml").is_file():
         engine_of(config).train(config, folder, listener)
         return

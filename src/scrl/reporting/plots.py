@@ -1,16 +1,15 @@
-"""Line plots over steps: as SVG inside the page, or as an SVG file.
+"""Line plots over steps, as SVG inside the page.
 
-Inside the page nothing in a picture is foreign text: names of runs and benchmarks are in the HTML beside it. Colours
-are CSS variables (`--c0` …), so that the page decides how they look in light and in dark.
+Nothing in a picture is foreign text: names of runs and benchmarks are in the HTML beside it. Colours are CSS variables
+(`--c0` …), so that the page decides how they look in light and in dark.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -92,6 +91,7 @@ PANELS = (
     Panel("Accuracy of the labels", ("positive_accuracy", "majority_accuracy", "negative_accuracy"), True, 1.0),
     Panel("Right completions while training", ("pass@1",), True, from_zero=False),
     Panel("Coverage", ("positive_share", "signal_share", "unanimous_share"), False, 1.0),
+    Panel("Answers ruled out per question", ("negative_answers",)),
     Panel("Stock answers: completions and labels", ("stock_share", "stock_label_share"), True, 1.0),
     Panel("Where the rule pushes: cov(advantage, event)", ("push_right", "push_stock", "push_stock_wrong"), True),
     Panel("Entropy of a completion, in nats", ("entropy_mean",)),
@@ -142,7 +142,8 @@ def _curve(run: Source, number: _Number, name: str, look: int, dashes: int = 0) 
     """The curve, with a band if the file has an interval for every value."""
     lines = run.metrics if number.protocol is None else run.series.get(number.protocol, [])
     lines = sorted((line for line in lines if number.key in line), key=lambda line: int(line["step"]))
-    if not lines or (number.key == "positive_share" and not any(line[number.key] for line in lines)):
+    is_of_labels = number.key in ("positive_share", "negative_answers")
+    if not lines or (is_of_labels and not any(line[number.key] for line in lines)):
         return None  # its method may have no labels
     steps, values = (tuple(line[key] for line in lines) for key in ("step", number.key))
     low, high = f"{number.key}_low", f"{number.key}_high"
@@ -208,20 +209,3 @@ def _inline(svg: str, ident: str) -> Markup:
     body = re.sub(r"\s*\n\s*", "\n", body.replace(_INK, "currentColor"))
     size = f"0 0 {_WIDTH * 72:g} {_HEIGHT * 72:g}"
     return Markup(f'<svg class="plot" viewBox="{size}" role="img" aria-label="a line plot over the steps">{body}')  # noqa: S704 - no foreign text in there
-
-
-def write_curves(panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]], path: Path) -> None:
-    """An SVG file with panels side by side: the (step, value) of each curve as points, their running mean as a line."""
-    with rc_context({"svg.hashsalt": "scrl", "font.size": 9, "text.parse_math": False}):
-        figure = Figure(figsize=(3.6 * len(panels), 2.8), layout="constrained")
-        for place, (title, curves) in enumerate(panels.items(), start=1):
-            axes = figure.add_subplot(1, len(panels), place)
-            for look, (name, points) in enumerate(curves.items()):
-                curve = Curve(name, look, tuple(step for step, _ in points), tuple(value for _, value in points))
-                line, colour = smooth(curve.values, smoothing_width(len(points))), COLOURS[look % len(COLOURS)]
-                axes.plot(curve.steps, curve.values, ".", color=colour, alpha=0.25, markersize=3)
-                axes.plot(curve.steps, line, color=colour, linestyle=curve.style, label=name)
-            axes.set(title=title, xlabel="step")
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.legend(frameon=False, fontsize=8)
-        figure.savefig(path, format="svg", metadata={"Date": None})
