@@ -1,4 +1,4 @@
-"""YAML files of settings, which may come from elsewhere: limited in size, in depth and in what aliases expand to."""
+"""YAML files of settings, which may come from elsewhere: limited in size and in depth, and without aliases."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from scrl.errors import DataError
 from scrl.files.jsonl import MAX_DEPTH
 
 MAX_BYTES = 2**20
-MAX_NODES = 20_000
-"""Values in all, with every alias expanded."""
 MAX_DIGITS = 100
 
 
@@ -44,30 +42,13 @@ def parse_yaml(text: str) -> Any:
     except UnicodeEncodeError as error:  # a word of a command may be any bytes
         raise yaml.YAMLError("it is not UTF-8 text") from error
     depth = 0
-    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
+    for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise _error(f"more than {MAX_DEPTH} levels", event)
-        if count > 3 * MAX_NODES:
-            raise _error(f"more than {MAX_NODES} values", event)
-    node = yaml.compose(text, Loader=_Loader)
-    if node is None:
-        return None
-    _size(node, {}, set())
+        if isinstance(event, yaml.AliasEvent):  # a few lines of them expand to any size
+            raise _error(f"an alias, *{event.anchor}: write the value out", event)
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
-
-
-def _size(node: Any, sizes: dict[int, int], above: set[int]) -> int:
-    """The number of values in a node, with its aliases expanded."""
-    if id(node) in above:
-        raise _error("an alias of what contains it", node)
-    if id(node) not in sizes:
-        value = node.value if isinstance(node.value, list) else []
-        children = [child for each in value for child in (each if isinstance(each, tuple) else (each,))]
-        sizes[id(node)] = 1 + sum(_size(child, sizes, above | {id(node)}) for child in children)
-        if sizes[id(node)] > MAX_NODES:
-            raise _error(f"aliases that expand to more than {MAX_NODES} values", node)
-    return sizes[id(node)]
 
 
 def _error(problem: str, place: Any) -> yaml.MarkedYAMLError:
