@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from scrl.errors import ConfigError
-from scrl.settings import inner_model, merged, setting_rows, tree_of
+from scrl.settings import inner_model, leaves, merged, setting_rows, tree_of, value_at
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -94,12 +94,10 @@ class Names:
         for name, setting in self.short.items():
             if name not in values:
                 continue
-            try:
-                old = _value_of(result, setting)
-            except KeyError:
+            old = value_at(result, setting)
+            if old is None:
                 result = merged(result, tree_of(setting, values[name]))
-                continue
-            if old != values[name]:
+            elif old != values[name]:
                 given = f"{values[name]!r} and {old!r}"
                 raise ConfigError(f"{name} is short for {setting}, and both are given: {given}; leave out one")
         return result
@@ -114,7 +112,7 @@ class Names:
         fields = self.model.model_fields
         for name, value in values.items():
             if name not in (*fields, *self.short):
-                yield ".".join((str(name), *first_leaf(value)))
+                yield next(leaves(value, str(name)))[0]
             elif name in fields and isinstance(value, Mapping) and (inner := inner_model(fields[name].annotation)):
                 yield from (f"{name}.{rest}" for rest in Names(inner, {}).unknown(value))
 
@@ -181,17 +179,3 @@ def nearest(name: str, known: Collection[str], short: Mapping[str, str]) -> list
         return close
     near = difflib.get_close_matches(end, list(ends), n=1, cutoff=0.7)
     return ends[near[0]][:3] if near else []
-
-
-def _value_of(tree: Any, name: str) -> Any:
-    for part in name.split("."):
-        tree = tree[part] if isinstance(tree, Mapping) else getattr(tree, part)
-    return tree
-
-
-def first_leaf(value: Any) -> tuple[str, ...]:
-    """The names within a value, down to its first setting."""
-    if not isinstance(value, Mapping) or not value:
-        return ()
-    name, inner = next(iter(value.items()))
-    return (str(name), *first_leaf(inner))

@@ -59,6 +59,23 @@ def tree_of(name: str, value: Any) -> dict[str, Any]:
     return {outer: tree_of(rest, value) if dot else value}
 
 
+def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a tree, with its dotted name."""
+    if isinstance(tree, Mapping) and tree:
+        for key, inner in tree.items():
+            yield from leaves(inner, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, tree
+
+
+def value_at(tree: Any, name: str) -> Any:
+    """The value at a dotted name; None if there is none."""
+    for part in name.split("."):
+        inner = tree if isinstance(tree, Mapping) else dict(tree) if isinstance(tree, BaseModel) else {}
+        tree = inner.get(part)
+    return tree
+
+
 def setting_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Every setting of the tree: dotted name, default, description."""
     for name, field in model.model_fields.items():

@@ -34,7 +34,8 @@ from scrl.files.folders import new_run_folder
 from scrl.files.whole_files import write_whole
 from scrl.reporting.evaluations import Evaluation, Place, read_place
 from scrl.reporting.tables import Table, as_csv, as_terminal
-from scrl.setting_names import as_option, first_leaf
+from scrl.setting_names import as_option
+from scrl.settings import leaves
 
 SHOWN, FEW, QUESTION_WIDTH = 5, 20, 36
 """Rows of a table, unless there are few questions: then all."""
@@ -130,10 +131,11 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
     is_sampled = len(places) > 1 or bool(named)
     if len(places) != 1 + is_sampled or (len(places) == 1 and not alone):
         raise InputError("scrl answers: give the folder of a run, or --model and one set of --questions")
-    unused = first_leaf({name: value for name, value in given.items() if name != "seed"})
+    unused, _ = next(leaves({name: value for name, value in given.items() if name != "seed"}))
     if unused and not is_sampled:
-        name = as_option(".".join(unused))
-        raise InputError(f"{name}: {places[0]} has its completions already; leave it out, or give --questions")
+        raise InputError(
+            f"{as_option(unused)}: {places[0]} has its completions already; leave it out, or give --questions"
+        )
     if type(given.get("seed", 0)) is not int:
         raise InputError(f"--seed: must be a whole number; got {given['seed']!r}")
     return str(places[0]), str(places[1]) if is_sampled else None

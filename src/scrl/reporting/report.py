@@ -32,6 +32,7 @@ from scrl.reporting.rollout_votes import OF_LABELS, TOTALS, TOTALS_WITH_GOLD
 from scrl.reporting.sources import Source, name_places, read_run, read_stored
 from scrl.reporting.tables import NOTHING, Cell, Change, Table, as_html
 from scrl.reporting.text import percent, sentence, shorten, templates
+from scrl.settings import leaves
 
 HEADLINE = frozenset(
     "method preset model questions completions trained questions_per_step questions_per_update steps seed "
@@ -197,17 +198,9 @@ class Setting(NamedTuple):
 
 def settings_of(runs: Sequence[Source]) -> list[Setting]:
     """All settings of all runs, nested ones under dotted names, in the order of the files."""
-    flat = [dict(_flatten(run.config)) for run in runs]
+    flat = [{name: shorten(_words(value), 300) for name, value in leaves(run.config)} for run in runs]
     names = dict.fromkeys(name for settings in flat for name in settings)
     return [Setting(name, tuple(settings.get(name, NOTHING) for settings in flat)) for name in names]
-
-
-def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _flatten(inner, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, shorten(_words(value), 300)
 
 
 def _words(value: Any) -> str:

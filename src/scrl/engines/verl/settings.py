@@ -15,7 +15,7 @@ from scrl.config import RunConfig, build_config
 from scrl.engines.requirements import refuse, shared_refusals
 from scrl.errors import ConfigError, did_you_mean
 from scrl.policy.settings import BETAS
-from scrl.settings import merged
+from scrl.settings import leaves, merged, value_at
 
 NEEDS_MET = frozenset({"entropy", "length", "text", "elsewhere"})
 """The needs of methods that can be met here; others require gold, a second prompt or all logits."""
@@ -163,9 +163,9 @@ def verl_settings(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
         "scrl": {name: value for name in CREDIT_SETTINGS if (value := getattr(config, name)) is not None}
         | ({} if config.votes_file is None else {"label_votes": str(config.votes_file.resolve())}),
     }
-    for name in leaves(config.engine_options, ""):
-        if value_at(settings, name.removeprefix(".")) is not None:
-            raise ConfigError(f"engine_options{name}: is set by another setting of ours; see docs/scaling.md")
+    for name, option in leaves(config.engine_options):
+        if option is not None and value_at(settings, name) is not None:
+            raise ConfigError(f"engine_options.{name}: is set by another setting of ours; see docs/scaling.md")
     # One storage process per GPU, at most verl's eight: each wants a CPU core, and a run waits for all of them.
     storage = {"SimpleStorage": {"num_data_storage_units": min(8, config.nodes * config.gpus)}}
     ours = merged(DEFAULTS | {"transfer_queue": {"backend": storage}}, settings)
@@ -195,7 +195,9 @@ def read_settings(verl: Mapping[str, Any]) -> RunConfig:
         if value_at(verl, name) not in values:
             raise ConfigError(f"{name}: {value_at(verl, name)!r} cannot be used, {reason}.")
     for place in ("custom_reward_function", "reward_model"):
-        for name in leaves(verl.get(place), place):
+        for name, value in leaves(verl.get(place), place):
+            if value in (None, {}):
+                continue
             raise ConfigError(f"{name}: verl 0.9 ignores it. Set it under `reward.`, where verl now looks for it.")
     credit = dict(verl.get("scrl") or {})
     for name in credit:
@@ -249,19 +251,3 @@ def unknown_options(
                 yield name, [each for each in names if not each.startswith("_")]
         elif isinstance(value, Mapping) and isinstance(known[key], Mapping) and name != "ray_kwargs.ray_init":
             yield from unknown_options(value, known[key], f"{name}.") if known[key] else ()
-
-
-def value_at(tree: Any, name: str) -> Any:
-    """The value at a dotted name; None if there is none."""
-    for part in name.split("."):
-        tree = tree.get(part) if isinstance(tree, Mapping) else None
-    return tree
-
-
-def leaves(tree: Any, name: str) -> Iterator[str]:
-    """The dotted names of all values that are not None."""
-    if isinstance(tree, Mapping):
-        for key, value in tree.items():
-            yield from leaves(value, f"{name}.{key}")
-    elif tree is not None:
-        yield name
