@@ -10,7 +10,7 @@ from line_files import read_lines, write_lines
 from processes import scrl
 
 from scrl.cli.demo import demo as demo_command
-from scrl.errors import ConfigError, InputError
+from scrl.errors import InputError
 from scrl.listener import Listener
 from scrl.recipes import reproduce
 from scrl.recipes.demo import METHODS, TITLES, Outcome, curves, lies, results_table, verdict
@@ -92,15 +92,12 @@ def test_a_folder_that_exists_and_settings_that_are_wrong_are_refused_and_nothin
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_demo_goes_on_with_the_settings_it_was_started_with(demo, tmp_path, monkeypatch):
-    shutil.copytree(demo[0] / "ttrl", tmp_path / "ttrl")
+def test_a_demo_goes_on_in_its_folder(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(reproduce, "train_or_resume", lambda config, *_: asked.append((config.seed, config.steps)))
-    with pytest.raises(InputError, match="scrl"):  # the second run was only asked for
-        demo_command(out=tmp_path, resume=True)
+    with pytest.raises(InputError, match=r"config\.yaml"):  # the runs were only asked for
+        demo_command(out=tmp_path, seed=11, steps=2, resume=True)
     assert asked == [(11, 2)] * 3
-    with pytest.raises(ConfigError, match="--resume"):
-        demo_command(out=tmp_path, seed=12, resume=True)
     for out in (None, tmp_path / "none"):
         with pytest.raises(InputError, match="--resume"):
             demo_command(out=out, resume=True)

@@ -62,7 +62,7 @@ def demo(
     steps
         Training steps of each method.
     resume
-        Resume an interrupted demo in --out, with the settings it was started with.
+        Resume an interrupted demo in --out, with the seed and the steps it was started with.
     """
     from scrl.recipes.reproduce import train_or_resume
     from scrl.reporting.report import write_report
@@ -70,12 +70,8 @@ def demo(
     console = plain_console()
     if steps < 1:
         raise ConfigError(f"--steps: must be 1 or more; got {steps}")
-    if resume:
-        folder = folder_to_resume(out, "demo")
-        seed, steps = _begun_with(folder, seed, steps)
     configs = {method: recipe.demo_config(method, seed=seed, steps=steps) for method in METHODS}
-    if not resume:
-        folder = new_run_folder(out)
+    folder = folder_to_resume(out, "demo") if resume else new_run_folder(out)
     config = configs["scrl"]
     questions = config.load_questions().questions
     sizes = {"questions": len(questions), "completions": config.completions, "steps": steps}
@@ -96,16 +92,3 @@ def demo(
     console.print(f"\n{recipe.verdict(outcomes, seed)}\n")
     console.print(f"{time.perf_counter() - started:.0f} s. The whole story: {report}", soft_wrap=True)
     console.print(NEXT.format(run=runs[-1]), soft_wrap=True)
-
-
-def _begun_with(folder: Path, seed: int, steps: int) -> tuple[int, int]:
-    """The seed and the steps of a demo begun in this folder, or else those given."""
-    from scrl.training.run_folder import RunFolder
-
-    for run in (folder / method for method in METHODS):
-        if (run / "config.yaml").is_file():
-            begun = RunFolder(run).config()
-            if seed not in (SEED, begun.seed) or steps not in (STEPS, begun.steps):
-                raise ConfigError("--resume: a demo resumes with the settings it was started with; these differ")
-            return begun.seed, begun.steps
-    return seed, steps
