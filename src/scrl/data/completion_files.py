@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scrl.data.questions import COLUMN_NAMES
-from scrl.data.rollouts import SHAPE, Rollout, rollout_of
+from scrl.data.rollouts import ESTIMATE, SEVERAL_GOLDS, SHAPE, Rollout, rollout_of
 from scrl.data.tables import RawRow, did_you_mean_file, read_table
 from scrl.errors import DataError, did_you_mean
 from scrl.files.jsonl import kind, read_json_lines
@@ -23,10 +23,6 @@ from scrl.files.jsonl import kind, read_json_lines
 Fields = dict[str, Any]
 LEAST, ABOVE = -1e5, 1e-3
 """Where a log-probability lies: at most 0, but for rounding; those of tokens that were not drawn may be −∞."""
-ESTIMATE = "entropy_is_estimate"
-"""Set in the fields of a rollout whose entropy is an estimate."""
-SEVERAL_GOLDS = "has_several_golds"
-"""Set in the fields of a rollout without gold, because there are several right answers."""
 _TEXTS = ("completions", "responses", "outputs", "samples", "generations")
 _TEXT = ("completion", "response", "output", "generation", "generated_text", "model_output")
 _PROMPT = ("prompt", "question", "problem", "query", "input", "messages")
@@ -301,15 +297,11 @@ class CompletionFile:
                 continue
             try:
                 for fields in self.layout.convert(row.fields, self.columns):
-                    prompt = fields.pop("prompt", None)
-                    if fields.get("question_id") is None and prompt is not None:
-                        fields["question_id"] = f"{self.path.stem}-{numbers.setdefault(prompt, len(numbers))}"
-                    text = prompt if prompt is not None else fields.get("question")
-                    yield rollout_of(fields, row.line or 0)._replace(
-                        is_entropy_estimate=fields.get(ESTIMATE) is True,
-                        has_several_golds=fields.get(SEVERAL_GOLDS) is True,
-                        question=text if isinstance(text, str) else "",
-                    )
+                    if (prompt := fields.pop("prompt", None)) is not None:
+                        fields["question"] = prompt
+                        if fields.get("question_id") is None:
+                            fields["question_id"] = f"{self.path.stem}-{numbers.setdefault(prompt, len(numbers))}"
+                    yield rollout_of(fields, row.line or 0)
             except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
                 is_explained = type(error) is ValueError
                 reason = str(error) if is_explained else f"does not look like {self.layout.name}: {error!r}"

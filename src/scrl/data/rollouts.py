@@ -20,6 +20,10 @@ _LARGEST = 1e100
 SHAPE = 'Each line is one object such as {"question_id": "q1", "completion": "… \\\\boxed{4}", "entropy": 0.3}.'
 GroupKey = tuple[int, str]
 """(step, question_id)."""
+ESTIMATE = "entropy_is_estimate"
+"""The field that says whether the entropy was estimated from log-probabilities."""
+SEVERAL_GOLDS = "has_several_golds"
+"""The field that says whether there is no gold because there are several right answers."""
 FIELDS = {fact: "num_tokens" if fact == "length" else fact for fact in FACTS}
 """Fact → its field in a file."""
 
@@ -102,6 +106,9 @@ def rollout_of(fields: dict[str, Any], line: int) -> Rollout:
         gold=(_answer(fields, "gold") or "").strip() or None,
         facts={name: float(value) for name, value in facts.items()},
         is_finished=is_finished,
+        is_entropy_estimate=fields.get(ESTIMATE) is True,
+        has_several_golds=fields.get(SEVERAL_GOLDS) is True,
+        question=question if isinstance(question := fields.get("question"), str) else "",
     )
 
 

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 
 import httpx2
 
-from scrl.data.completion_files import ANY, ESTIMATE, OPENAI
+from scrl.data.completion_files import ANY, OPENAI
 from scrl.data.prompts import STYLES, styled_messages
-from scrl.data.rollouts import rollout_of
+from scrl.data.rollouts import ESTIMATE, rollout_of
 from scrl.errors import ConfigError, EndpointError
 from scrl.files.jsonl import MAX_LINE
 from scrl.lab.endpoint_settings import EndpointSettings

@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -56,41 +56,25 @@ def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutList
         return len(journal.stored)
 
 
-@dataclass(slots=True)
-class Repeats:
-    """Notices a server that keeps repeating itself, such as one that ignores the temperature."""
-
-    texts: dict[str, str] = field(default_factory=dict)
-    number: int | None = 0
-    """Completions that repeat it; None once one did not."""
-
-    def is_suspect(self, question_id: str, text: str) -> bool:
-        """Whether this completion makes it suspect: eight repeats, and nothing else so far."""
-        if self.number is None:
-            return False
-        is_first = question_id not in self.texts
-        if self.texts.setdefault(question_id, text) != text:
-            self.texts, self.number = {}, None
-            return False
-        self.number += not is_first
-        return self.number == SUSPECT_REPEATS and not is_first
-
-
 async def _fill(
     journal: Journal, questions: Sequence[Question], settings: EndpointSettings, listener: RolloutListener
 ) -> list[tuple[str, str]]:
     total, stored = settings.completions * len(questions), frozenset(journal.stored)
     places = ((question, number) for number in range(settings.completions) for question in questions)
     missing = ((question, number) for question, number in places if (question.id, number) not in stored)
-    repeats = Repeats() if settings.sampling.temperature else None
+    texts: dict[str, str] = {}
+    repeats: list[bool] = []
 
     async def work(endpoint: Endpoint) -> None:
         for question, number in missing:
             line = await endpoint.complete(question, number)
             if line is not None:
                 journal.add(line)
-                if repeats is not None and repeats.is_suspect(question.id, line["completion"]):
-                    listener.note(REPEATS_NOTE)
+                if question.id in texts and len(repeats) < SUSPECT_REPEATS:
+                    repeats.append(texts[question.id] == line["completion"])
+                    if settings.sampling.temperature and len(repeats) == SUSPECT_REPEATS and all(repeats):
+                        listener.note(REPEATS_NOTE)
+                texts.setdefault(question.id, line["completion"])
                 listener.progress(len(journal.stored), total)
 
     have = Counter(question_id for question_id, _ in stored)

@@ -73,7 +73,7 @@ def decode_eagerly(
         finished_R=torch.zeros(num_rows, dtype=torch.bool, device=device),
     )
     rows = torch.arange(num_rows, device=device)  # the rows that the decoder still has
-    for t in range(settings.max_tokens):
+    for t in range(max_tokens):
         new = draw(logits_RV, uniforms_RT[rows, t], settings, record)
         out.tokens_RT[rows, t] = new.tokens_R
         out.logprobs_RT[rows, t] = new.logprobs_R
@@ -83,7 +83,7 @@ def decode_eagerly(
         is_end_R = torch.isin(new.tokens_R, end_tokens)
         if stops is not None:
             is_end_R |= stops.reached(out.tokens_RT[rows, : t + 1], new.tokens_R)
-        end_rows = rows[is_end_R & ~out.finished_R[rows] & (out.lengths_R[rows] > t)]
+        end_rows = rows[is_end_R & ~out.finished_R[rows]]
         out.finished_R[end_rows] = True
         out.lengths_R[end_rows] = t + 1
         is_active_R = ~out.finished_R[rows] & (out.lengths_R[rows] > t + 1)
@@ -97,8 +97,7 @@ def decode_eagerly(
             active = is_active_R.nonzero().squeeze(-1)
             decoder.keep(active)
             rows, new = rows[active], new._replace(tokens_R=new.tokens_R[active])
-        if t + 1 < settings.max_tokens:
-            logits_RV = decoder.step(new.tokens_R)
+        logits_RV = decoder.step(new.tokens_R)
     return out
 
 
