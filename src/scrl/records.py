@@ -60,7 +60,7 @@ class Completion(NamedTuple):
 
     text: str = ""
     entropy: float | None = None
-    """h: mean over its tokens of the full-vocabulary entropy, in nats."""
+    """h̄: mean over its tokens of the full-vocabulary entropy, in nats."""
     answer: str | Unread | None = UNREAD
     """The answer as read elsewhere, None for no answer; it wins over `text`."""
     facts: Mapping[str, float] = MappingProxyType({})
@@ -185,11 +185,11 @@ class Tally:
     class_of_G: tuple[int, ...]
     """For each completion the index of its class; for a missing answer MISSING of `answers.classes`, -1."""
     entropies_G: tuple[float, ...] | None
-    """h_i, if entropies were recorded."""
+    """h̄_i, if entropies were recorded."""
     class_entropies_K: tuple[float, ...] | None
-    """H̄_j: mean of h over the class; NaN for an answer that has votes but that no completion gives."""
+    """H̄_j: mean of h̄ over the class; NaN for an answer that has votes but that no completion gives."""
     group_entropy: float | None
-    """H̄: mean of h over all N completions, missing answers included."""
+    """H̄: mean of h̄ over all N completions, missing answers included."""
     class_of_votes: tuple[int, ...] | None = None
     """For each vote the index of its class, where others than these completions voted (`label_votes`)."""
 

@@ -77,22 +77,22 @@ def restrict(probs_RV: Tensor, top_p: float, top_k: int) -> Tensor:
     for number in (TOP_CANDIDATES, vocabulary):
         if number < most < vocabulary or number > vocabulary:
             continue
-        sorted_RL, order_RL = _likeliest(probs_RV, number)
-        total_R = (probs_RV if most == vocabulary else sorted_RL[:, :most]).sum(dim=-1)
-        mass_before_RL = sorted_RL.cumsum(dim=-1) - sorted_RL
-        kept_RL = sorted_RL.masked_fill(mass_before_RL >= top_p * total_R[:, None], 0)
-        kept_RL[:, most:] = 0
+        sorted_RC, order_RC = _likeliest(probs_RV, number)
+        total_R = (probs_RV if most == vocabulary else sorted_RC[:, :most]).sum(dim=-1)
+        mass_before_RC = sorted_RC.cumsum(dim=-1) - sorted_RC
+        kept_RC = sorted_RC.masked_fill(mass_before_RC >= top_p * total_R[:, None], 0)
+        kept_RC[:, most:] = 0
         # Enough candidates: the last one is less likely than all that are kept, so no token beyond it can be kept.
-        least_R = kept_RL.masked_fill(kept_RL == 0, torch.inf).amin(dim=-1)
-        if number == vocabulary or bool((least_R > sorted_RL[:, -1]).all()):
+        least_R = kept_RC.masked_fill(kept_RC == 0, torch.inf).amin(dim=-1)
+        if number == vocabulary or bool((least_R > sorted_RC[:, -1]).all()):
             break
-    return torch.zeros_like(probs_RV).scatter(-1, order_RL, kept_RL)
+    return torch.zeros_like(probs_RV).scatter(-1, order_RC, kept_RC)
 
 
 def _likeliest(probs_RV: Tensor, number: int) -> tuple[Tensor, Tensor]:
     """Probabilities and tokens of the `number` likeliest, in falling order; equally likely ones in token order."""
     if number == probs_RV.shape[-1]:
         return probs_RV.sort(dim=-1, descending=True, stable=True)
-    order_RL = probs_RV.topk(number, dim=-1).indices.sort(dim=-1).values
-    sorted_RL, places_RL = probs_RV.gather(-1, order_RL).sort(dim=-1, descending=True, stable=True)
-    return sorted_RL, order_RL.gather(-1, places_RL)
+    order_RC = probs_RV.topk(number, dim=-1).indices.sort(dim=-1).values
+    sorted_RC, places_RC = probs_RV.gather(-1, order_RC).sort(dim=-1, descending=True, stable=True)
+    return sorted_RC, order_RC.gather(-1, places_RC)
