@@ -20,8 +20,12 @@ class Listener:
         _LOG.info("step %d: %s", metrics["step"] + 1, words)
 
     def progress(self, benchmark: str, questions: int, total: int) -> None:
-        """This many questions of an evaluation have their completions."""
-        _LOG.info("%s: %d of %d questions", benchmark, questions, total)
+        """This many questions of an evaluation have their completions; or this many completions came from a server."""
+        _LOG.info("%s: %d of %d", benchmark, questions, total)
+
+    def retried(self, reason: str) -> None:
+        """A request to a server will be made again."""
+        _LOG.info("retried: %s", reason)
 
     def tokens(self, done: int, most: int) -> None:
         """The completions being drawn have this many tokens."""

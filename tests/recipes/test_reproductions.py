@@ -17,6 +17,7 @@ from scrl.recipes.jobs import jobs, select, start_of, with_controls, with_voting
 from scrl.recipes.paper import TABLES
 from scrl.recipes.reproduce import Choices, check, evaluation_settings, rollout_settings, voting_settings
 from scrl.records import Question
+from scrl.training.export import step_of
 from scrl.training.run_folder import RunFolder
 
 SCRL_3B = "qwen2.5-3b/aime25/32-16/scrl"
@@ -260,17 +261,17 @@ def test_questions_that_a_method_cannot_use_are_told_before_the_first_run(monkey
 
 def test_how_far_a_run_came_is_read_from_each_engines_checkpoint(tmp_path):
     last = tmp_path / "run" / "checkpoints" / "last"
-    assert reproduce._steps_done(tmp_path / "run") == 0
+    assert step_of(last) is None
     last.mkdir(parents=True)
     (last / "trainer_state.json").write_text('{"version": 1, "step": 5, "stopped_for": []}')
-    assert reproduce._steps_done(tmp_path / "run") == 5
+    assert step_of(last) == 5
     # on TRL, whose trainer writes the other one
     (last / "scrl_state.json").write_text('{"version": 1, "step": 7, "stopped_for": []}')
-    assert reproduce._steps_done(tmp_path / "run") == 7
+    assert step_of(last) == 7
     weights = tmp_path / "verl" / "checkpoints" / "global_step_40" / "actor" / "huggingface"
     weights.mkdir(parents=True)
     (tmp_path / "verl" / "checkpoints" / "last").symlink_to(weights)
-    assert reproduce._steps_done(tmp_path / "verl") == 40
+    assert step_of(tmp_path / "verl" / "checkpoints" / "last") == 40
 
 
 class Measured:
@@ -310,7 +311,7 @@ def test_a_state_that_no_run_wrote_is_named(tmp_path, text):
     (tmp_path / "checkpoints" / "last").mkdir(parents=True)
     (tmp_path / "checkpoints" / "last" / "trainer_state.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(DataError, match=r"trainer_state\.json"):
-        reproduce._steps_done(tmp_path)
+        step_of(tmp_path / "checkpoints" / "last")
 
 
 def test_an_addition_that_was_interrupted_is_gone_on_with(measured, tmp_path):

@@ -76,8 +76,7 @@ class FileOptions:
 
     @property
     def columns(self) -> CompletionColumns:
-        names = (self.completion_column, self.question_column, self.id_column, self.gold_column, self.entropy_column)
-        return CompletionColumns(*names)
+        return CompletionColumns(*(getattr(self, f"{name}_column") for name in CompletionColumns._fields))
 
     def open(self, path: Path, label_votes: Path | None = None) -> CompletionFile:
         """Read the file; if its format is not our own, say on stderr what it was taken for.

@@ -14,6 +14,7 @@ from scrl.cli.settings import Words, settings_in
 from scrl.cli.terminal import plain_console, say
 from scrl.errors import ConfigError
 from scrl.lab.endpoint_settings import NAMES, build_settings
+from scrl.listener import Listener
 from scrl.reporting.text import counted
 
 
@@ -59,7 +60,7 @@ def rollouts(*words: Words, out: Path) -> None:
     console.print(f"wrote {out}: {number:,} completions{again}. Look at them: scrl audit {out}", soft_wrap=True)
 
 
-class _Progress(Lines):
+class _Progress(Lines, Listener):
     """How many completions are stored: a bar, or plain lines."""
 
     def __init__(self, console: Console, bar: Progress | None) -> None:
@@ -67,7 +68,7 @@ class _Progress(Lines):
         self._bar, self._task = bar, bar.add_task("completions", total=None, words="") if bar else None
         self.stored, self.total, self.retries, self._words = 0, 0, 0, ""
 
-    def progress(self, stored: int, total: int) -> None:
+    def progress(self, _what: str, stored: int, total: int) -> None:
         self.stored, self.total = stored, total
         self._show()
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import httpx2
 
@@ -26,6 +26,7 @@ from scrl.data.rollouts import ESTIMATE, rollout_of
 from scrl.errors import ConfigError, EndpointError
 from scrl.files.jsonl import MAX_LINE
 from scrl.lab.endpoint_settings import EndpointSettings
+from scrl.listener import Listener
 from scrl.records import Question
 from scrl.seeds import generator_for
 
@@ -40,19 +41,6 @@ FIRST_WAIT, LONGEST_WAIT, LONGEST_RETRY_AFTER = 0.5, 60.0, 3600.0
 """Seconds: the first wait, the longest, and the longest that a server may ask for."""
 MAX_BODY = 2**28
 """Bytes of an answer: 100,000 tokens, each with twenty log-probabilities."""
-
-
-class RolloutListener(Protocol):
-    """Follows the requests and the completions."""
-
-    def note(self, text: str) -> None:
-        """Something a user should know."""
-
-    def retried(self, reason: str) -> None:
-        """A request will be retried."""
-
-    def progress(self, stored: int, total: int) -> None:
-        """This many completions are in the file."""
 
 
 def request_body(settings: EndpointSettings, question: Question, number: int) -> dict[str, Any]:
@@ -112,7 +100,7 @@ class _UnansweredError(Exception):
 class Endpoint:
     """A server, and how requests to it have gone."""
 
-    def __init__(self, settings: EndpointSettings, listener: RolloutListener, num_questions: int) -> None:
+    def __init__(self, settings: EndpointSettings, listener: Listener, num_questions: int) -> None:
         """The key, if a server wants one, is read from the environment."""
         self._stop_after = min(STOP_AFTER, num_questions)
         self._settings, self._listener = settings, listener

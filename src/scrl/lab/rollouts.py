@@ -21,8 +21,9 @@ from typing import IO, Any
 from scrl.errors import DataError, EndpointError, InputError
 from scrl.files.jsonl import parse_object, read_object
 from scrl.files.whole_files import only_writer, write_whole
-from scrl.lab.endpoint import Endpoint, RolloutListener
+from scrl.lab.endpoint import Endpoint
 from scrl.lab.endpoint_settings import EndpointSettings
+from scrl.listener import Listener
 from scrl.records import Question
 from scrl.settings import changed_settings
 
@@ -37,7 +38,7 @@ REPEATS_NOTE = (
 )
 
 
-def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutListener) -> int:
+def sample_rollouts(settings: EndpointSettings, out: Path, listener: Listener) -> int:
     """Add the completions that `out` does not have yet; returns how many it then has.
 
     Every question gets one completion before any gets two. However this ends, the same call resumes it.
@@ -47,7 +48,7 @@ def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutList
         listener.note(f"{settings.questions}: {note}")
     total = settings.completions * len(loaded.questions)
     with open_journal(out, settings.drawn_with(), loaded.questions, settings.completions) as journal:
-        listener.progress(len(journal.stored), total)
+        listener.progress("completions", len(journal.stored), total)
         failures = asyncio.run(_fill(journal, loaded.questions, settings, listener))
         if failures:
             question_id, reason = failures[0]
@@ -57,7 +58,7 @@ def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutList
 
 
 async def _fill(
-    journal: Journal, questions: Sequence[Question], settings: EndpointSettings, listener: RolloutListener
+    journal: Journal, questions: Sequence[Question], settings: EndpointSettings, listener: Listener
 ) -> list[tuple[str, str]]:
     total, stored = settings.completions * len(questions), frozenset(journal.stored)
     places = ((question, number) for number in range(settings.completions) for question in questions)
@@ -75,7 +76,7 @@ async def _fill(
                     if settings.sampling.temperature and len(repeats) == SUSPECT_REPEATS and all(repeats):
                         listener.note(REPEATS_NOTE)
                 texts.setdefault(question.id, line["completion"])
-                listener.progress(len(journal.stored), total)
+                listener.progress("completions", len(journal.stored), total)
 
     have = Counter(question_id for question_id, _ in stored)
     num_questions = sum(have[question.id] < settings.completions for question in questions)

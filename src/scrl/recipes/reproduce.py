@@ -10,7 +10,6 @@ NAME is an experiment at the chosen scale; experiments that several tables share
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -31,7 +30,6 @@ from scrl.evaluation.gold import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
 from scrl.files.folders import num_processes
 from scrl.files.jsonl import read_json_lines
-from scrl.files.run_state import standing_of
 from scrl.listener import Listener
 from scrl.policy.model import load_tokenizer
 from scrl.recipes.catalogue import EXPERIMENTS, Experiment, Scale, at_scale, config_at, episodes_of, prompt_at
@@ -39,6 +37,7 @@ from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
 from scrl.records import Question
 from scrl.settings import merged
+from scrl.training.export import step_of
 from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
 
@@ -166,20 +165,12 @@ def train_or_resume(config: RunConfig, folder: Path, listener: Listener) -> None
         return
     if RunFolder(folder).config() != config:
         raise _other_settings(folder)
-    if not (_steps_done(folder) >= config.steps and (folder / "report.html").is_file()):
+    if not ((step_of(folder.joinpath(*LAST)) or 0) >= config.steps and (folder / "report.html").is_file()):
         engine_of(config).resume(folder, listener)
 
 
 def _other_settings(folder: Path) -> ConfigError:
     return ConfigError(f"{folder}: was made with other settings; give another --out, or the same settings")
-
-
-def _steps_done(run: Path) -> int:
-    """The steps done up to the last checkpoint; verl's is a link to global_step_40/actor/huggingface."""
-    if step := re.fullmatch(r"global_step_(\d+)", run.joinpath(*LAST).resolve().parts[-3]):
-        return int(step[1])
-    standing = standing_of(run)
-    return standing.step if standing else 0
 
 
 def evaluation_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:

@@ -71,11 +71,11 @@ def find_checkpoint(place: Path, name: str | None = None) -> Checkpoint:
     if (state := state_file(run / "checkpoints" / "last")) is not None:
         settings = read_fields(state).get("settings")
         permitted_changes(settings if isinstance(settings, dict) else {}, config, MAY_CHANGE)
-    return Checkpoint(run, config, folder, _step_of(folder))
+    return Checkpoint(run, config, folder, step_of(folder))
 
 
-def _step_of(folder: Path) -> int | None:
-    """The step in the checkpoint's own state; for verl's, in the name of the folder around it."""
+def step_of(folder: Path) -> int | None:
+    """The step in a checkpoint's own state; for verl's, in the name of the folder around it; None: nothing says so."""
     if folder.name == "best":
         return best_step_of(folder.parent)
     if (standing := standing_at(folder)) is not None:
