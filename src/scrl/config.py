@@ -29,7 +29,6 @@ from scrl.data.sources import (
     reader_of,
     whereabouts,
 )
-from scrl.data.variants import with_variants
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.evaluation.settings import EvaluationSettings
 from scrl.files.yaml_files import line_of, parse_yaml, read_yaml
@@ -102,9 +101,6 @@ class RunConfig(Settings):
     )
     label_completions: int | None = Field(
         None, ge=2, description="Votes per question for label_votes start and round; none: as many as `completions`."
-    )
-    variants: int = Field(
-        0, ge=0, description="Copies of each question with other numbers, trained on beside it and never measured."
     )
     drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
 
@@ -201,13 +197,8 @@ class RunConfig(Settings):
         return self.model_copy(update={"steps": PASSES * (whole + bool(rest and not (self.drop_last and whole)))})
 
     def load_questions(self) -> LoadedQuestions:
-        """The questions to train on, variants included."""
-        loaded = self._load(self.questions, self.limit)
-        if not self.variants:
-            return loaded
-        questions = tuple(with_variants(loaded.questions, self.variants, self.seed))
-        note = f"{len(questions) - len(loaded.questions)} variants with other numbers are trained on, too."
-        return LoadedQuestions(questions, (*loaded.notes, note))
+        """The questions to train on."""
+        return self._load(self.questions, self.limit)
 
     def load_held_out(self) -> LoadedQuestions | None:
         """The held-out questions, by the same columns if their file has them."""

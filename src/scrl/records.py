@@ -43,8 +43,6 @@ class Question:
     """How hard it is, if the source grades its questions."""
     system: str | None = None
     """Its own system message, in place of the prompt style's."""
-    varies: str | None = None
-    """The id of the question that this is a variant of."""
 
 
 FACTS: dict[str, str] = {

@@ -234,14 +234,6 @@ def test_held_out_questions_are_measured_and_never_trained_on(tmp_path):
     assert held_out.isdisjoint(line["question_id"] for line in read_lines(tmp_path / "run" / "rollouts.jsonl"))
 
 
-def test_variants_are_trained_on_and_never_measured(tmp_path):
-    do(tmp_path / "run", "variants=1", "steps=6", "evaluation.completions=2")  # 12 questions, 2 a step
-    asked = {question.id for question in arithmetic_questions("easy", 6)}
-    trained = {line["question_id"] for line in read_lines(tmp_path / "run" / "rollouts.jsonl")}
-    assert trained == asked | {f"{name}~1" for name in asked}
-    assert all(line["answers"].keys() == asked for line in read_lines(tmp_path / "run" / "evaluations.jsonl"))
-
-
 def test_held_out_questions_that_the_model_cannot_read_are_refused_before_anything_is_written(tmp_path):
     (tmp_path / "long.txt").write_text("Compute " + "1+" * 150 + "1.\n")
     with pytest.raises(InputError, match=r"'long-0'.*304"):

@@ -73,9 +73,8 @@ class BaseRun:
 
     @property
     def measured(self) -> dict[str, Sequence[Question]]:
-        """The questions that evaluations ask: those trained on, without variants, and those held out."""
-        asked = [question for question in self.stream.questions if question.varies is None]
-        return {"stream": asked[: self.config.evaluation.questions], "held-out": self.held_out}
+        """The questions that evaluations ask: those trained on, and those held out."""
+        return {"stream": self.stream.questions[: self.config.evaluation.questions], "held-out": self.held_out}
 
     def evaluation_records(
         self, sample: Callable[[str, Sequence[Question], SamplingSettings], list[Sampled]]

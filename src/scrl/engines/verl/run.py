@@ -74,7 +74,7 @@ def prepare(config: RunConfig, out: Path, listener: Listener) -> tuple[RunFolder
         notes.append(few_others(len(questions) - 1))
     if config.votes_file is not None:
         first_visits(config.votes_file, rule, [question.id for question in questions])  # refused before verl starts
-    validation = held_out or [each for each in questions if each.varies is None][: config.evaluation.questions]
+    validation = held_out or questions[: config.evaluation.questions]
     facts = RunFacts(
         folder=str(out.resolve()),
         questions=len(questions),
