@@ -31,9 +31,5 @@ class Listener:
         """The completions being drawn have this many tokens."""
 
     def evaluation(self, record: dict[str, Any]) -> None:
-        """An evaluation within a run is done."""
+        """An evaluation is done: one within a run, or a benchmark of `scrl evaluate`."""
         _LOG.info("evaluation: %s", {key: value for key, value in record.items() if not isinstance(value, dict)})
-
-    def result(self, record: dict[str, Any]) -> None:
-        """A benchmark of `scrl evaluate` is done."""
-        self.evaluation(record)

@@ -54,9 +54,6 @@ class PlainProgress(Lines, Listener):
     def evaluation(self, record: dict[str, Any]) -> None:
         self.note(evaluation_line(record))
 
-    def result(self, record: dict[str, Any]) -> None:
-        self.note(result_line(record))
-
 
 class BarProgress(PlainProgress):
     """The same with a bar in place of the lines of steps."""
@@ -91,17 +88,16 @@ def _agreement(metrics: dict[str, Any]) -> str:
 
 
 def evaluation_line(record: dict[str, Any]) -> str:
-    return f"after step {record['step']}, {result_line(record | {'benchmark': SETS[record['benchmark']]})}"
-
-
-def result_line(record: dict[str, Any]) -> str:
+    """The numbers of a benchmark; of a set of questions that a run is measured on, also after which step."""
+    name = record["benchmark"]
+    what = f"after step {record['step']}, {SETS[name]}" if name in SETS else name
     general = f"{record['answered']:.0%} answered, {record['agreement']:.0%} agree"
     if "pass@1" not in record:
-        return f"{record['benchmark']}: {general} (no gold to measure against)"
+        return f"{what}: {general} (no gold to measure against)"
     interval = f"[{record['pass@1_low']:.1%}, {record['pass@1_high']:.1%}]"
     others = [f"{key} {value:.1%}" for key, value in record.items() if key != "pass@1" and PASS_OR_MAJ.fullmatch(key)]
     scores = ", ".join((f"pass@1 {record['pass@1']:.1%} {interval}", *others))
-    return f"{record['benchmark']}: {scores}; {general}"
+    return f"{what}: {scores}; {general}"
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from scrl.errors import ConfigError
 from scrl.files.folders import folder_to_resume, new_run_folder
 from scrl.files.whole_files import write_whole
 from scrl.recipes import paper
-from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, Scale, default_seed, find, mapping, table_at
+from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, SEEDS, Experiment, Scale, find, mapping, table_at
 from scrl.recipes.jobs import Control, Job, jobs, select, with_controls, with_voting
 from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, Cell, PaperTable
 from scrl.reporting.tables import Table, as_csv, as_latex, as_markdown, as_terminal, show_table
@@ -93,7 +93,7 @@ def reproduce(
     folder = folder_to_resume(out, "reproduction") if resume else None
     choices = Choices(
         scale=scale,
-        seeds=tuple(dict.fromkeys(seeds)) or (default_seed(scale),),
+        seeds=tuple(dict.fromkeys(seeds)) or (SEEDS[scale],),
         steps=steps,
         overrides=given_settings(given),
         data_dir=None if data_dir is None else str(data_dir),

@@ -78,7 +78,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> lis
             answered_Q = list(_read_rollouts(benchmark.questions, settings.samples, out / benchmark.file))
             conditions = Conditions(benchmark.name, settings.model, settings.sampling, ks, settings.seed)
             records.append(evaluate(answered_Q, benchmark.rule, conditions))
-            listener.result(records[-1])
+            listener.evaluation(records[-1])
         # Last, so that if it exists, everything does.
         write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     return records

@@ -199,6 +199,7 @@ def evaluation_of(is_followed: bool) -> dict[str, Any]:
 # trained on stay; model, questions, lengths and steps become the demo's. What becomes the same is run once.
 
 Scale = Literal["paper", "demo"]
+SEEDS: dict[Scale, int] = {"paper": 0, "demo": SEED}
 LEVELS = {
     "aime24": "hard", "aime25": "hard", "amc": "medium", "gpqa": "medium", "math500": "easy", "minerva": "easy"
 }  # fmt: skip
@@ -241,7 +242,7 @@ def benchmark_at(benchmark: str, scale: Scale) -> str:
 
 def config_at(experiment: Experiment, scale: Scale, *, seed: int | None = None, steps: int | None = None) -> RunConfig:
     """The settings of a run at a scale; seed and steps are the scale's where none are given."""
-    seed = default_seed(scale) if seed is None else seed
+    seed = SEEDS[scale] if seed is None else seed
     if scale == "paper":
         config = config_of(experiment, seed=seed)
         return config if steps is None else build_config(config.model_dump(mode="json") | {"steps": steps})
@@ -261,10 +262,6 @@ def config_at(experiment: Experiment, scale: Scale, *, seed: int | None = None, 
 
 def prompt_at(experiment: Experiment, scale: Scale) -> PromptSettings:
     return PromptSettings.model_validate(prompt_of(experiment)) if scale == "paper" else _DEMO.prompt
-
-
-def default_seed(scale: Scale) -> int:
-    return 0 if scale == "paper" else SEED
 
 
 def mapping(scale: Scale) -> Iterator[str]:
