@@ -41,7 +41,7 @@ class Listener:
     def tokens(self, done, most):
         self.drawn = (done, most)
 
-    def result(self, record):
+    def evaluation(self, record):
         self.records.append(record)
 
 

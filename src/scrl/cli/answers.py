@@ -172,14 +172,10 @@ def _parts(form: Form, depth: int = 1) -> Iterator[str]:
 def _evaluations(source: Place, benchmark: str | None) -> tuple[Evaluation, Evaluation | None]:
     """The evaluation to look at, and the start model's if that is a different one."""
     name = benchmark or ("stream" if "stream" in source.benchmarks else source.benchmarks[0])
-    evaluations = source.evaluations_on(name)
-    if not evaluations:
-        raise InputError(f"--benchmark: {source.name} has no {name!r}; it has {', '.join(source.benchmarks)}")
-    wanted = [evaluation for evaluation in evaluations if source.step in (None, evaluation["step"])]
-    if not wanted:
-        steps = ", ".join(str(evaluation["step"]) for evaluation in evaluations)
-        raise InputError(f"{source.name}: {name!r} was not measured after step {source.step}, but after {steps}")
-    first, after = evaluations[0], wanted[-1]
+    first, after = source.first(name), source.chosen(name)
+    if first is None or after is None:
+        there = ", ".join(f"{each['benchmark']} after step {each['step']}" for each in source.evaluations)
+        raise InputError(f"--benchmark: {source.name} has no {name!r}; it has {there}")
     return after, first if first["step"] < after["step"] else None
 
 

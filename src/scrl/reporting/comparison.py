@@ -11,7 +11,7 @@ import numpy as np
 
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.evaluation.statistics import TIES, Difference, majority_transitions, paired_difference, sign_flip_p_value
-from scrl.reporting.evaluations import BY_QUESTION, Evaluation, EvaluationProtocol, Place, in_words, metrics_of
+from scrl.reporting.evaluations import BY_QUESTION, Evaluation, Place, in_words, metrics_of
 from scrl.reporting.tables import Share, Table
 
 RESAMPLING_SEED = 0
@@ -61,7 +61,7 @@ def pair_places(places: Sequence[Place]) -> list[Pairing]:
         return [_with_own_start(first)]
     pairings = []
     for letter, other in zip(ascii_uppercase[1:], others, strict=False):
-        pairs = {name: (_chosen(first, name), _chosen(other, name)) for name in first.benchmarks}
+        pairs = {name: (first.chosen(name), other.chosen(name)) for name in first.benchmarks}
         common = {name: (one, two) for name, (one, two) in pairs.items() if one and two}
         if not common:
             has = " and ".join(f"{at.name} has {', '.join(map(in_words, at.benchmarks))}" for at in (first, other))
@@ -73,10 +73,7 @@ def pair_places(places: Sequence[Place]) -> list[Pairing]:
 
 def _with_own_start(place: Place) -> Pairing:
     """On each benchmark the first evaluation and the last, or the one at the step the user named."""
-    pairs = {
-        name: (_at_step(place, name, place.evaluations_on(name)[0]["step"]), _chosen(place, name))
-        for name in place.benchmarks
-    }
+    pairs = {name: (place.first(name), place.chosen(name)) for name in place.benchmarks}
     later = {name: (one, two) for name, (one, two) in pairs.items() if one and two and one["step"] < two["step"]}
     if not later:
         raise InputError(f"{place.name}: has no later evaluation to compare its first one with; give a second place")
@@ -84,21 +81,6 @@ def _with_own_start(place: Place) -> Pairing:
     steps = [sorted({pair[side]["step"] for pair in later.values()}) for side in (0, 1)]
     before, after = (replace(place, name=f"{name}@{', '.join(map(str, own))}") for own in steps)
     return Pairing(("A", "B"), (before, after), later)
-
-
-def _chosen(place: Place, benchmark: str) -> Evaluation | None:
-    """The evaluation at the step the user named, or else the last."""
-    series = place.evaluations_on(benchmark)
-    return _at_step(place, benchmark, series[-1]["step"] if place.step is None else place.step) if series else None
-
-
-def _at_step(place: Place, benchmark: str, step: int) -> Evaluation | None:
-    evaluations = [evaluation for evaluation in place.evaluations_on(benchmark) if evaluation["step"] == step]
-    if len(evaluations) > 1:
-        ways = " and ".join(EvaluationProtocol.of(evaluation).words for evaluation in evaluations)
-        reason = f"was measured on {benchmark} at step {step} in more than one way ({ways})"
-        raise InputError(f"{place.name}: {reason}; put each way into its own file and give that one")
-    return evaluations[0] if evaluations else None
 
 
 def compare_all(pairings: Sequence[Pairing], metric: str) -> list[Comparison]:

@@ -149,6 +149,23 @@ class Place:
     def evaluations_on(self, benchmark: str) -> tuple[Evaluation, ...]:
         return tuple(evaluation for evaluation in self.evaluations if evaluation["benchmark"] == benchmark)
 
+    def first(self, benchmark: str) -> Evaluation | None:
+        series = self.evaluations_on(benchmark)
+        return self._at_step(benchmark, series[0]["step"]) if series else None
+
+    def chosen(self, benchmark: str) -> Evaluation | None:
+        """The evaluation at the step the user named, or else the last."""
+        series = self.evaluations_on(benchmark)
+        return self._at_step(benchmark, series[-1]["step"] if self.step is None else self.step) if series else None
+
+    def _at_step(self, benchmark: str, step: int) -> Evaluation | None:
+        evaluations = [evaluation for evaluation in self.evaluations_on(benchmark) if evaluation["step"] == step]
+        if len(evaluations) > 1:
+            ways = " and ".join(EvaluationProtocol.of(evaluation).words for evaluation in evaluations)
+            reason = f"was measured on {benchmark} at step {step} in more than one way ({ways})"
+            raise InputError(f"{self.name}: {reason}; put each way into its own file and give that one")
+        return evaluations[0] if evaluations else None
+
 
 def read_place(text: str) -> Place:
     path, step = split_step(text)
