@@ -9,7 +9,7 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from scrl.credit.label_votes import WHOSE, LabelVotes
 from scrl.credit.labels import majority_positive
 from scrl.credit.method import Evidence, Method
 from scrl.credit.rule import CreditedGroup, CreditRule
+from scrl.data.chains import chains
 from scrl.data.prompts import usable_questions
 from scrl.data.questions import LoadedQuestions
 from scrl.data.rollouts import rollout_fields
@@ -57,6 +58,8 @@ class BaseRun:
     stream: QuestionStream
     held_out: Sequence[Question]
     state: State
+    taught: tuple[LabelVotes, QuestionStream] | None = None
+    """The votes that decided last, and the questions that follow from them."""
 
     def log_step(self, line: dict[str, Any], groups_B: Sequence[CreditedGroup], notes: Sequence[str] = ()) -> None:
         """Record a step: its completions, its numbers, and what the listener is told."""
@@ -150,9 +153,20 @@ class BaseRun:
 
     @property
     def teaching(self) -> QuestionStream:
-        """The questions to sample: those with a label where all others would teach nothing, else all."""
+        """The questions to sample: those with a label where all others would teach nothing, else all; and chains."""
         votes = self.deciding_votes
-        return self.stream if votes is None or not self.rule.is_silent_without_label else self.stream.only(votes.labels)
+        if votes is None:
+            return self.stream
+        if self.taught is None or votes is not self.taught[0]:
+            config, model = self.config, self.language_model
+            stream = self.stream.only(votes.labels) if self.rule.is_silent_without_label else self.stream
+            if made := chains(self.stream.questions, votes.labels, config.chains, config.seed):
+                shape, max_tokens = model.model.config, config.sampling.max_tokens
+                made, _ = usable_questions(made, model.tokenizer, config.prompt, shape, max_tokens)
+                self.listener.note(f"{counted(len(made), 'chain')} of two labelled questions are trained on, too")
+                stream = replace(stream, questions=[*stream.questions, *made])
+            self.taught = votes, stream
+        return self.taught[1]
 
     @property
     def stop_reasons(self) -> list[str]:
