@@ -23,7 +23,6 @@ from scrl.errors import ConfigError, InputError
 from scrl.files.whole_files import write_whole
 from scrl.lab.label import label_file
 from scrl.lab.stored_groups import several_golds_note
-from scrl.metrics import STEP_METRICS
 from scrl.reporting.tables import Cell, Table, as_terminal
 from scrl.reporting.text import counted, shorten
 from scrl.setting_names import Names, as_option
@@ -126,17 +125,28 @@ def _credit_settings(method: str, given: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-_ROWS: dict[str, str] = STEP_METRICS | {
+_ROWS: dict[str, str] = {
     "questions": "questions (once per step)",
     "completions": "completions",
+    "no_answer_share": "without an answer",
     "positive_questions": "questions with a positive label",
     "abstained_questions": "questions without one",
     "negative_answers": "answers ruled out",
     "entropy_only_questions": "questions whose only signal is entropy",
     "merged_spellings": "spellings merged into another",
     "gold_questions": "questions with gold",
+    "majority_accuracy": "most frequent answer is right (ties shared)",
+    "positive_accuracy": "positive label is right",
+    "negative_accuracy": "ruled-out answer is wrong",
+    "truth_flagged": "right answer was ruled out",
     "entropy_auroc": "wrong answers more uncertain than the right one",
-    "pass@n": "questions with a right completion",
+    "pass@1": "completions that are right (pass@1)",
+    "pass@n": "questions with a right completion (pass@n)",
+    "stock_share": "completions that give a stock answer",
+    "stock_label_share": "positive labels that are stock answers",
+    "push_right": "push towards right answers, × 1,000",
+    "push_stock": "push towards stock answers, × 1,000",
+    "push_stock_wrong": "push towards stock answers that are wrong, × 1,000",
 }
 
 
@@ -154,8 +164,7 @@ def summary_table(result: dict[str, Any]) -> Table:
         return value if value is None else f"{value:.1%}" if isinstance(value, float) else f"{value:,}"
 
     absent = () if result["has_labels"] else _OF_LABELS
-    words = {key: _ROWS[key] + ", × 1,000" * key.startswith("push_") for key in result if key in _ROWS}
-    rows = tuple((words[key], shown(key)) for key in words if key not in absent)
+    rows = tuple((words, shown(key)) for key, words in _ROWS.items() if key in result and key not in absent)
     preset = "" if result["preset"] == "paper" else f" ({result['preset']})"
     return Table(("", ""), rows, f"{result['method']}{preset}")
 

@@ -70,8 +70,9 @@ def refuse_foreign(folder: Path) -> None:
 
 
 def check_if_checkpoint(folder: Path) -> None:
-    """Refuse a damaged checkpoint among other folders of models."""
-    if (folder / NAME).is_file():
+    """Refuse a damaged checkpoint among other folders of models; one of an earlier scrl has no sums to compare."""
+    content = read_checkpoint_file(folder)
+    if content is not None and content.get("hash") == HASH:
         check_sums(folder)
 
 
