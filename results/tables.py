@@ -37,6 +37,7 @@ WINDOW = 10
 """The number of steps that a figure is averaged over."""
 BOOTSTRAPS = 10_000
 EXPLORED, COLD, ROUNDS, RATE, VOTES = "explore-0.5b", "temperature-0.5b", "rounds", 3e-6, 8
+UNSEEN = "gsm8k-513-768"
 """Runs that were made to choose what to confirm; the learning rate of most of them, and the completions measured."""
 
 
@@ -350,6 +351,28 @@ def rounds() -> str:
     return as_markdown(Table(("model", "in %", "seed", *seen), tuple(sorted(rows, key=str)))).rstrip()
 
 
+def where() -> str:
+    """Which votes change, by how often the start model is right: mean maj@16 of runs on questions never seen."""
+    start = _record(RESULTS / COLD / "start-7" / f"{UNSEEN}.json")["pass@1_by_question"]
+    found: dict[str, list[Mapping[str, float]]] = {}
+    for folder in sorted(path.parent for path in RESULTS.glob("*-0.5b/*/evaluations.jsonl")):
+        lines = [line for line in _lines(folder / "evaluations.jsonl") if line["benchmark"] == UNSEEN]
+        if lines and "maj@16" in lines[0]:
+            method = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))["method"]
+            found.setdefault(method, []).append(lines[-1]["maj@16_by_question"])
+            if folder.name in ("single-1", "single-2"):  # the other runs of a seed share its start
+                found.setdefault("the start model, drawn again", []).append(lines[0]["maj@16_by_question"])
+    edges: dict[str, float] = {"≤ 5 %": 0.05, "≤ 15 %": 0.15, "≤ 30 %": 0.3, "≤ 50 %": 0.5, "above": 1}
+    bounds = zip((-1.0, *edges.values()), edges.values(), strict=False)
+    inside = [[name for name, share in start.items() if low < share <= high] for low, high in bounds]
+    heads = (f"{words}: {len(names)}" for words, names in zip(edges, inside, strict=True))
+    rows = [
+        (method, len(runs), *(f"{100 * fmean(run[name] for run in runs for name in names):.0f}" for names in inside))
+        for method, runs in sorted(found.items())
+    ]
+    return as_markdown(Table(("maj@16 in %", "runs", *heads), tuple(rows))).rstrip()
+
+
 def _record(path: Path) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return record
@@ -381,7 +404,7 @@ def with_tables(page: str) -> str:
 
 
 _STUDY = {study.folder: study for study in STUDIES}
-OTHER_TABLES = {EXPLORED: exploration, COLD: colder, ROUNDS: rounds, "front": front}
+OTHER_TABLES = {EXPLORED: exploration, COLD: colder, ROUNDS: rounds, "where": where, "front": front}
 
 
 # The picture
