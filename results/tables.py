@@ -366,7 +366,7 @@ def where() -> str:
     bounds = zip((-1.0, *edges.values()), edges.values(), strict=False)
     inside = [[name for name, share in start.items() if low < share <= high] for low, high in bounds]
     heads = (f"{words}: {len(names)}" for words, names in zip(edges, inside, strict=True))
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (method, len(runs), *(f"{100 * fmean(run[name] for run in runs for name in names):.0f}" for names in inside))
         for method, runs in sorted(found.items())
     ]
