@@ -160,7 +160,7 @@ class BaseRun:
         if self.taught is None or votes is not self.taught[0]:
             config, model = self.config, self.language_model
             stream = self.stream.only(votes.labels) if self.rule.is_silent_without_label else self.stream
-            if made := chains(self.stream.questions, votes.labels, config.chains, config.seed):
+            if config.chains and (made := chains(self.stream.questions, votes.labels, config.chains, config.seed)):
                 shape, max_tokens = model.model.config, config.sampling.max_tokens
                 made, _ = usable_questions(made, model.tokenizer, config.prompt, shape, max_tokens)
                 self.listener.note(f"{counted(len(made), 'chain')} of two labelled questions are trained on, too")
