@@ -175,12 +175,11 @@ def written_out(first, last, number, more):
     return last.replace(str(number), f"({first.removeprefix('Compute ').removesuffix('.')}{more:+})", 1)
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_chains_of_labelled_questions_are_trained_on_and_not_measured_and_a_stop_changes_nothing(
-    mode, tmp_path, monkeypatch, no_report_of_module
+    tmp_path, monkeypatch, no_report_of_module
 ):
     monkeypatch.setattr("scrl.data.chains.joined", written_out)
-    changes = ("questions=arithmetic:easy:train:12", "chains=2", "sampling.max_tokens=64", mode)
+    changes = ("questions=arithmetic:easy:train:12", "chains=2", "sampling.max_tokens=64", "label_votes=round")
     do(tmp_path / "whole", *HARD, *changes)
     labels, asked = state_of(tmp_path / "whole")["label_votes"]["labels"], set()
     for row in read_lines(tmp_path / "whole" / "rollouts.jsonl"):
