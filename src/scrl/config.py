@@ -159,9 +159,9 @@ class RunConfig(Settings):
             reason = f"method {self.method!r} weighs each vote by its completion, so no others can vote"
             raise ConfigError(f"label_votes: {reason}. Use label_votes: present, or another method.")
         if self.chains and self.label_votes == "present":
-            raise ConfigError("chains: they are made of questions with a label before a step. Use label_votes: start.")
+            raise ConfigError("chains: no question has a label before a step with label_votes: present. Use start.")
         if self.chains and (not rule.method.has_labels or rule.needs & {"truth", "reference_share"}):
-            raise ConfigError(f"chains: method {self.method!r} needs more than a label. Use method contrast-label.")
+            raise ConfigError(f"chains: method {self.method!r} does not learn from labels alone. Use contrast-label.")
         return self
 
     def rule(self) -> CreditRule:

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from scrl.config import read_config
 from scrl.data.chains import chains, joined
-from scrl.errors import ConfigError
+from scrl.errors import ConfigError, InputError
+from scrl.listener import Listener
 from scrl.records import Question
+from scrl.training.loop import train
 
 EGGS = Question("eggs", "Ana has 12 eggs and eats 4. How many are left?", gold="8")
 FLOORS = Question("floors", "A house has 5 floors of 8 units, 8 of them empty. How many are in use?", gold="32")
@@ -65,3 +67,11 @@ def test_what_stands_for_x_is_what_x_is(parts, data):
 def test_chains_need_labels_and_nothing_else(settings):
     with pytest.raises(ConfigError, match="chains: "):
         read_config(None, ["model=embedded", "questions=arithmetic:easy", "chains=2", *settings])
+
+
+def test_a_model_that_cannot_be_asked_chains_is_refused_before_anything_is_written(tmp_path):
+    words = ["model=embedded", "questions=arithmetic:easy:train:9", "method=contrast-label", "label_votes=start"]
+    config = read_config(None, [*words, "prompt.instruction=", "sampling.max_tokens=48", "steps=1", "chains=2"])
+    with pytest.raises(InputError, match="embedded models read only arithmetic"):
+        train(config, tmp_path / "run", Listener())
+    assert not (tmp_path / "run").exists()

@@ -47,6 +47,12 @@ def chains(questions: Sequence[Question], labels: Mapping[str, str], per_questio
     return found
 
 
+def longest_chain(questions: Sequence[Question]) -> Question:
+    """One of the two longest questions, to see whether a model can be asked chains before any question has a label."""
+    first, last = sorted(questions, key=lambda question: len(question.text))[-2:]
+    return replace(last, id=f"{first.id}>{last.id}", text=joined(first.text, last.text, 0, 1))
+
+
 def joined(first: str, last: str, number: int, more: int) -> str:
     """The text of a chain; X, `more` than the answer to the first question, stands for a number of the last."""
     name = next((letter for letter in LETTERS if letter not in first + last), "X")

@@ -22,7 +22,7 @@ from scrl.credit.label_votes import WHOSE, LabelVotes
 from scrl.credit.labels import majority_positive
 from scrl.credit.method import Evidence, Method
 from scrl.credit.rule import CreditedGroup, CreditRule
-from scrl.data.chains import chains
+from scrl.data.chains import chains, longest_chain
 from scrl.data.prompts import usable_questions
 from scrl.data.questions import LoadedQuestions
 from scrl.data.rollouts import rollout_fields
@@ -268,6 +268,9 @@ def prepare(config: RunConfig, folder: RunFolder, listener: Listener, compute: C
     model = load_model(config.model, compute, lora=config.lora, trust_remote_code=config.trust_remote_code)
     check_savable(config.model, model.model)
     (questions, held_out), notes = usable_sets(loaded, config, model.tokenizer, model.model.config)
+    if config.chains and len(questions) > 1:
+        asking = (model.tokenizer, config.prompt, model.model.config, config.sampling.max_tokens)
+        usable_questions([longest_chain(questions)], *asking)  # refused before anything is drawn
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     state = State(
         questions=_fingerprint(questions),
