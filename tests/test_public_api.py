@@ -39,7 +39,7 @@ SIGNATURES = {
     "Evidence": "(group, classes, tally, truth=None, reference_share=None, elsewhere=None, kept_label=None, seed=0)",
     "Group": "(completions, question_id='', step=0)",
     "Labels": "(positive=None, negatives=frozenset())",
-    "Question": "(id, text, gold=None, level=None, system=None, label=None)",
+    "Question": "(id, text, gold=None, level=None, system=None)",
     "TrainingResult": "(folder)",
 }
 SMALL = {

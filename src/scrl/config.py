@@ -102,11 +102,6 @@ class RunConfig(Settings):
     label_completions: int | None = Field(
         None, ge=2, description="Votes per question for label_votes start and round; none: as many as `completions`."
     )
-    chains: int = Field(
-        0,
-        ge=0,
-        description="Chains of two labelled questions to train on, per labelled question; see docs/training.md.",
-    )
     drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
 
     prompt: PromptSettings = PromptSettings()
@@ -158,10 +153,6 @@ class RunConfig(Settings):
         if self.label_votes != "present" and rule.method.weighs_votes:
             reason = f"method {self.method!r} weighs each vote by its completion, so no others can vote"
             raise ConfigError(f"label_votes: {reason}. Use label_votes: present, or another method.")
-        if self.chains and self.label_votes == "present":
-            raise ConfigError("chains: no question has a label before a step with label_votes: present. Use start.")
-        if self.chains and (not rule.method.has_labels or rule.needs & {"truth", "reference_share"}):
-            raise ConfigError(f"chains: method {self.method!r} does not learn from labels alone. Use contrast-label.")
         return self
 
     def rule(self) -> CreditRule:

@@ -43,8 +43,6 @@ class Question:
     """How hard it is, if the source grades its questions."""
     system: str | None = None
     """Its own system message, in place of the prompt style's."""
-    label: str | None = None
-    """The key of the positive label that it was made with (`data/chains.py`)."""
 
 
 FACTS: dict[str, str] = {

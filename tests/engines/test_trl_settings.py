@@ -28,7 +28,7 @@ def translated(*changes, questions=8, processes=1):
 KEPT = {
     "model", "questions", "question_column", "gold_column", "id_column", "limit", "data_dir",
     "method", "preset", "credit", "reader", "significant_digits", "completions", "label_votes", "label_completions",
-    "chains", "drop_last", "prompt", "loss_variant",
+    "drop_last", "prompt", "loss_variant",
     "lora", "guard", "engine", "engine_options", "evaluation",
     "compute.sampler_rows",
 }  # fmt: skip

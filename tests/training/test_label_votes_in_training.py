@@ -165,31 +165,3 @@ def test_a_mistyped_name_is_refused_before_anything_is_drawn(tmp_path):
     assert "label_votes" in done.stderr
     assert "start" in done.stderr
     assert not (tmp_path / "run").exists()
-
-
-# Chains
-
-
-def written_out(first, last, number, more):
-    """A chain for the embedded model, which knows no words: X is written out as a sum."""
-    return last.replace(str(number), f"({first.removeprefix('Compute ').removesuffix('.')}{more:+})", 1)
-
-
-def test_chains_of_labelled_questions_are_trained_on_and_not_measured_and_a_stop_changes_nothing(
-    tmp_path, monkeypatch, no_report_of_module
-):
-    monkeypatch.setattr("scrl.data.chains.joined", written_out)
-    changes = ("questions=arithmetic:easy:train:12", "chains=2", "sampling.max_tokens=64", "label_votes=round")
-    do(tmp_path / "whole", *HARD, *changes)
-    labels, asked = state_of(tmp_path / "whole")["label_votes"]["labels"], set()
-    for row in read_lines(tmp_path / "whole" / "rollouts.jsonl"):
-        asked.add(row["question_id"])
-        if row["label"] == "positive":
-            assert row["answer_class"] == labels[row["question_id"].split(">")[-1]]
-    assert any(">" in name for name in asked)
-    assert {part for name in asked for part in name.split(">")} <= labels.keys()
-    measured = read_lines(tmp_path / "whole" / "evaluations.jsonl")
-    assert all(len(line["answers"]) == 12 for line in measured)
-    stop_after_a_step(tmp_path / "stopped", *HARD, *changes)
-    go_on(tmp_path / "stopped")
-    assert differences(tmp_path / "whole", tmp_path / "stopped") == []

@@ -19,7 +19,7 @@ from typing import Any
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.labels import with_votes
 from scrl.errors import InputError
-from scrl.records import Question, Tally
+from scrl.records import Tally
 
 WHOSE = ("present", "start", "round")
 Votes = tuple[str | None, ...]
@@ -35,13 +35,11 @@ class LabelVotes:
     labels: Mapping[str, str] = field(default_factory=dict)
     """The positive label of each question that has one; it stays."""
 
-    def of(self, question: Question) -> tuple[Votes, str | None]:
-        """The votes on a question, and the label it was given or made with; refused where nobody voted on it."""
-        if question.label is not None:
-            return (question.label,), question.label
-        if question.id not in self.votes:
-            raise InputError(f"label_votes: there are no votes on question {question.id!r}")
-        return self.votes[question.id], self.labels.get(question.id)
+    def of(self, question_id: str) -> tuple[Votes, str | None]:
+        """The votes on a question, and the label it was given; refused where nobody voted on it."""
+        if question_id not in self.votes:
+            raise InputError(f"label_votes: there are no votes on question {question_id!r}")
+        return self.votes[question_id], self.labels.get(question_id)
 
     @cached_property
     def last_votes(self) -> LastVotes:

@@ -9,7 +9,7 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from scrl.credit.label_votes import WHOSE, LabelVotes
 from scrl.credit.labels import majority_positive
 from scrl.credit.method import Evidence, Method
 from scrl.credit.rule import CreditedGroup, CreditRule
-from scrl.data.chains import chains, longest_chain
 from scrl.data.prompts import usable_questions
 from scrl.data.questions import LoadedQuestions
 from scrl.data.rollouts import rollout_fields
@@ -58,8 +57,6 @@ class BaseRun:
     stream: QuestionStream
     held_out: Sequence[Question]
     state: State
-    taught: tuple[LabelVotes, QuestionStream] | None = None
-    """The votes that decided last, and the questions that follow from them."""
 
     def log_step(self, line: dict[str, Any], groups_B: Sequence[CreditedGroup], notes: Sequence[str] = ()) -> None:
         """Record a step: its completions, its numbers, and what the listener is told."""
@@ -153,20 +150,9 @@ class BaseRun:
 
     @property
     def teaching(self) -> QuestionStream:
-        """The questions to sample: those with a label where all others would teach nothing, else all; and chains."""
+        """The questions to sample: those with a label where all others would teach nothing, else all."""
         votes = self.deciding_votes
-        if votes is None:
-            return self.stream
-        if self.taught is None or votes is not self.taught[0]:
-            config, model = self.config, self.language_model
-            stream = self.stream.only(votes.labels) if self.rule.is_silent_without_label else self.stream
-            if config.chains and (made := chains(self.stream.questions, votes.labels, config.chains, config.seed)):
-                shape, max_tokens = model.model.config, config.sampling.max_tokens
-                made, _ = usable_questions(made, model.tokenizer, config.prompt, shape, max_tokens)
-                self.listener.note(f"{counted(len(made), 'chain')} of two labelled questions are trained on, too")
-                stream = replace(stream, questions=[*stream.questions, *made])
-            self.taught = votes, stream
-        return self.taught[1]
+        return self.stream if votes is None or not self.rule.is_silent_without_label else self.stream.only(votes.labels)
 
     @property
     def stop_reasons(self) -> list[str]:
@@ -268,9 +254,6 @@ def prepare(config: RunConfig, folder: RunFolder, listener: Listener, compute: C
     model = load_model(config.model, compute, lora=config.lora, trust_remote_code=config.trust_remote_code)
     check_savable(config.model, model.model)
     (questions, held_out), notes = usable_sets(loaded, config, model.tokenizer, model.model.config)
-    if config.chains and len(questions) > 1:
-        asking = (model.tokenizer, config.prompt, model.model.config, config.sampling.max_tokens)
-        usable_questions([longest_chain(questions)], *asking)  # refused before anything is drawn
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     state = State(
         questions=_fingerprint(questions),

@@ -35,7 +35,7 @@ class Crediting:
         for place, sampled in enumerate(sampled_B):
             group, question_id = sampled.group, sampled.question.id
             classes = rule.classify(group) if classes_B is None else classes_B[place]
-            votes, kept_label = self.label_votes.of(sampled.question) if self.label_votes else (None, None)
+            votes, kept_label = self.label_votes.of(question_id) if self.label_votes else (None, None)
             evidence = rule.evidence(
                 group,
                 classes,

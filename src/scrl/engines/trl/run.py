@@ -106,8 +106,12 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
     args: Any
 
     def __post_init__(self) -> None:
-        self.prompts = self._prompts((*self.stream.questions, *self.held_out))
-        """Questions by their ids in the trainer's dataset; chains come later."""
+        tokenizer = self.language_model.tokenizer
+        self.prompts = {
+            question.id: QuestionPrompt(question, prompt_tokens(question, tokenizer, self.config.prompt))
+            for question in (*self.stream.questions, *self.held_out)
+        }
+        """Questions by their ids in the trainer's dataset."""
         self.rollouts = Rollouts(
             self.rule,
             self.config.completions,
@@ -177,17 +181,12 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         self.rollouts.first_answers = self.state.first_answers | self.rollouts.first_answers
         stream = self.teaching
         if stream is not self.stream:
-            self.prompts |= self._prompts([each for each in stream.questions if each.id not in self.prompts])
             size, total = self.config.trained, len(prompts) * self.args.world_size
             later = (question for step in count(self.state.step) for question in stream.batch(step))
             rows = [question.id for question in islice(later, total // size) for _ in range(size)]
             first = trainer.accelerator.process_index * len(prompts)
             prompts = rows[first : first + len(prompts)]
         return self.rollouts(prompts, trainer)
-
-    def _prompts(self, questions: Sequence[Question]) -> dict[str, QuestionPrompt]:
-        tokenizer, settings = self.language_model.tokenizer, self.config.prompt
-        return {each.id: QuestionPrompt(each, prompt_tokens(each, tokenizer, settings)) for each in questions}
 
     def _sample(self, questions: Sequence[Question], number: int) -> list[Sampled]:
         """This many completions of each question, by TRL's own random numbers."""

@@ -179,8 +179,6 @@ def _refusals(config: RunConfig, facts: RunFacts) -> Iterator[tuple[str, str]]:
     if config.label_votes in ("start", "round"):
         how = f"--completions {config.votes_per_question} --temperature {config.sampling.temperature:g} --out votes"
         yield "label_votes", f"verl draws no votes; give the file of: scrl evaluate MODEL QUESTIONS {how}"
-    if config.chains:
-        yield "chains", "verl knows the questions of its data alone"
     if config.loss.mean not in LOSS_AGG_MODES:
         yield "loss.mean", f"verl has no mean over {config.loss.mean}; `token` is the mean over a whole update"
     if config.loss.ratio == "completion" and config.loss.dual_clip is not None:
