@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from inspect import isroutine
 
+from scrl.answers.calculations import is_sound
 from scrl.answers.spelling import clean, unwrap_text
 from scrl.errors import ConfigError, ReaderError, did_you_mean
 from scrl.user_code import import_user_module, refuse_pythons_own
 
 Reader = Callable[[str], str | None]
+SOUND = "sound:"
+"""Before the name of a reader: only completions whose calculations hold have an answer."""
 
 _BARE_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*+(?!\{)")
 _BRACES = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*\{|\\.|[{}]", re.DOTALL)
@@ -179,6 +183,8 @@ def read_last_number(text: str) -> str | None:
 
 def read_answer(read: Reader, text: str, *, is_cut: bool) -> str | None:
     """What a completion claims; of one that was cut, number readers take only what it marked, not the last number."""
+    if isinstance(read, _SoundReader):
+        return read_answer(read.read, text, is_cut=is_cut) if is_sound(_said(text)) else None
     if is_cut and read in (read_number, read_last_number):
         return read_number(_HALF_A_NUMBER.sub("", text))
     return read(text)
@@ -233,17 +239,27 @@ READERS: dict[str, Reader] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _SoundReader:
+    read: Reader
+
+    def __call__(self, text: str) -> str | None:
+        return self.read(text) if is_sound(_said(text)) else None
+
+
 def get_reader(name: str) -> Reader:
-    """A reader by name, `regex:PATTERN`, or the dotted path of a Python function."""
+    """A reader by name, `regex:PATTERN`, or the dotted path of a Python function; `sound:` may stand before it."""
     if name in READERS:
         return READERS[name]
+    if name.startswith(SOUND):
+        return _SoundReader(get_reader(name.removeprefix(SOUND)))
     if name.startswith("regex:"):
         return _regex_reader(name.removeprefix("regex:"))
     if "." in name or ":" in name:
         return _imported_reader(name)
     raise ConfigError(
         f"reader: unknown reader {name!r}.{did_you_mean(name, READERS)} "
-        "Or give regex:PATTERN, or module:NAME of a function of your own."
+        "Or give regex:PATTERN, module:NAME of a function of your own, or sound: before any of them."
     )
 
 

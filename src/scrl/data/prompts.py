@@ -16,6 +16,7 @@ import numpy as np
 from jinja2 import TemplateError
 from pydantic import Field
 
+from scrl.answers.readers import SOUND
 from scrl.child_processes import forked
 from scrl.errors import ConfigError, InputError, is_panic
 from scrl.records import Question, Tokens
@@ -77,7 +78,7 @@ class PromptSettings(Settings):
 
 def asked_by(reader: str) -> Literal["box", "number"]:
     """What a prompt must ask for so that this reader finds the answer."""
-    return "number" if reader in ("number", "last-number") else "box"
+    return "number" if reader.removeprefix(SOUND) in ("number", "last-number") else "box"
 
 
 def style_of(tokenizer: Any, settings: PromptSettings) -> str:

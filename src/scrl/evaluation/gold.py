@@ -8,7 +8,7 @@ from typing import Any
 
 from scrl.answers.classes import Classes, same_answer
 from scrl.answers.forms import canonical_form
-from scrl.answers.readers import get_reader, read_boxed
+from scrl.answers.readers import SOUND, get_reader, read_boxed
 from scrl.credit.group_metrics import gives, push
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.errors import InputError
@@ -70,7 +70,7 @@ def gold_problem(questions: Sequence[Question], reader: str) -> str | None:
 
     Then the data are wrong or the reader does not suit them, and every number measured on them is too low.
     """
-    read = get_reader(reader)
+    read = get_reader(reader.removeprefix(SOUND))
     golds = {question.id: bare_gold(question.gold) for question in questions if question.gold is not None}
     answers = {name: [read(ending % gold) for ending in ENDINGS] for name, gold in golds.items()}
     lost = [name for name in golds if any(each is None or not same_answer(each, golds[name]) for each in answers[name])]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from scrl.answers.readers import SOUND
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import few_others, require_others
 from scrl.credit.group_metrics import has_signal, is_unanimous
@@ -254,12 +255,13 @@ def prepare(config: RunConfig, folder: RunFolder, listener: Listener, compute: C
     model = load_model(config.model, compute, lora=config.lora, trust_remote_code=config.trust_remote_code)
     check_savable(config.model, model.model)
     (questions, held_out), notes = usable_sets(loaded, config, model.tokenizer, model.model.config)
+    reader = config.reader.removeprefix(SOUND).removeprefix("regex:")
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     state = State(
         questions=_fingerprint(questions),
         held_out=_fingerprint(held_out),
         model=model_identity(model),
-        user_code=source_digest((config.method, config.reader.removeprefix("regex:"), config.compute.sampler)),
+        user_code=source_digest((config.method, reader, config.compute.sampler)),
         settings=config.model_dump(mode="json"),
     )
     for note in notes:

@@ -1,0 +1,100 @@
+r"""Calculations in a completion: which are found, and which hold; what is no calculation is left alone."""
+
+import random
+from operator import add, mul, sub
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from line_files import write_lines
+
+from scrl.answers.calculations import Claim, claims_of, is_sound
+from scrl.answers.readers import get_reader, read_answer
+from scrl.cli.main import main
+from scrl.data.prompts import asked_by
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("16 - 3 - 4 = 9 eggs, so 9 × $2 = $18", [("16 - 3 - 4", "9", True), ("9 * 2", "18", True)]),
+        ("16 - 3 - 4 = 11", [("16 - 3 - 4", "11", False)]),
+        (r"\[ 130,000 \times 1.15 = 149{,}500 \]", [("130000 * 1.15", "149500", True)]),
+        (r"\frac{48}{6} \text{ rows} = 8 \text{ rows}", [("((48)/(6))", "8", True)]),
+        ("2 + 3 = 5 = 10 / 2 = 4", [("2 + 3", "5", True), ("5", "10 / 2", True), ("10 / 2", "4", False)]),
+        ("20% * 50 = 10", [("(20/100) * 50", "10", True)]),
+        ("3 / 4 * 100 = 75%", [("3 / 4 * 100", "(75/100)", True)]),  # a share as a percentage
+        ("10 / 3 = 3.33", [("10 / 3", "3.33", True)]),  # off by 0.0033, less than 0.01
+        ("10 / 3 = 3.4", [("10 / 3", "3.4", True)]),  # off by 0.067, less than 0.1
+        ("10 / 3 = 3.5", [("10 / 3", "3.5", False)]),
+        ("7 / 2 = 4", [("7 / 2", "4", True)]),  # rounded to a whole number
+        ("- 4 + 1 = 5", [("4 + 1", "5", True)]),  # a bullet
+        ("2. 4 + 1 = 5", [("4 + 1", "5", True)]),
+    ],
+)
+def test_calculations_by_hand(text, expected):
+    assert [tuple(claim) for claim in claims_of(text)] == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "She has 11 eggs left.", "x - 2 = 5", "2x = 8", "x * (1 - 0.3) = 7", "a fifth of 20 = 4", "5 = 5", "n = 12",
+        "3 + 4 = y", "3 + 4 = 7x", "1 + 1 >= 3", "1 + 1 == 3", "1 + 1 := 3", r"2 \ne 1 + 2", "2^3 = 9", "1 / 0 = 5", "",
+    ],
+)  # fmt: skip
+def test_what_is_not_plain_arithmetic_is_no_calculation(text):
+    assert list(claims_of(text)) == []
+    assert not is_sound(text)
+
+
+numbers = st.integers(0, 10**6)
+
+
+@given(numbers, numbers, st.sampled_from([("+", add), (r"\times", mul), ("-", sub)]), st.integers(1, 99))
+def test_a_right_calculation_holds_and_a_changed_one_does_not(a, b, operation, off):
+    sign, work_out = operation
+    right = work_out(a, b)
+    assert is_sound(f"First \\( {a} {sign} {b} = {right} \\). So \\boxed{{{right}}}.")
+    assert not is_sound(f"1 + 1 = 2, then {a} {sign} {b} = {right + off}")
+
+
+@given(st.text("0123456789+-*/=()., $%\\{}x\n", max_size=200))
+def test_no_text_raises(text):
+    assert all(isinstance(claim, Claim) for claim in claims_of(text))
+
+
+def test_a_hostile_text_takes_no_more_than_its_length():
+    for text in (
+        "(" * 50_000 + "1=1",
+        "1 " * 25_000 + "=1+1",
+        "1+" * 25_000 + "=1",
+        "1=" * 25_000,
+        " -" * 25_000 + "=2",
+    ):
+        assert all(isinstance(claim, Claim) for claim in claims_of(text))
+
+
+def test_a_sound_reader_finds_the_answer_of_completions_that_calculate_rightly_alone():
+    read, number = get_reader("sound:boxed"), get_reader("sound:last-number")
+    assert read(r"9 * 2 = 18, so \boxed{18}") == "18"
+    assert read(r"9 * 2 = 17, so \boxed{17}") is None
+    assert read(r"So \boxed{17}") is None
+    assert number("9 * 2 = 18, then 1") == "1"
+    assert read_answer(number, "9 * 2 = 18, then 1", is_cut=True) is None  # half a number, and none was marked
+    assert asked_by("sound:last-number") == "number"
+
+
+def test_votes_of_miscalculations_do_not_count(tmp_path, capsys):
+    wrong, right = r"9 * 2 = 17, so \boxed{17}", r"9 * 2 = 18, so \boxed{18}"
+    lines = [{"question_id": "q", "sample": i, "completion": text} for i, text in enumerate([wrong] * 5 + [right] * 3)]
+    file = write_lines(tmp_path / "c.jsonl", lines)
+    for reader, label in (("boxed", "17"), ("sound:boxed", "18")):
+        assert main(["label", str(file), "--method", "ttrl", "--reader", reader, "--out", str(tmp_path / reader)]) == 0
+        assert f'"{label}"' in (tmp_path / reader).read_text()
+
+
+def test_the_order_of_the_lines_changes_nothing():
+    lines = ["1 + 1 = 2", "- 3 * 3 = 9", "and 4 - 5 = -1", "x = 3"]
+    shuffled = random.Random(0).sample(lines, len(lines))
+    assert sorted(claims_of("\n".join(lines))) == sorted(claims_of("\n".join(shuffled)))
