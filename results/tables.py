@@ -1,4 +1,4 @@
-"""The tables of docs/results.md and of both README.md, and docs/evidence.svg, made of the small files beside this one.
+"""The tables of docs/results.md, confirmation.md and both README.md, and docs/evidence.svg, made of the files here.
 
     python results/tables.py
 
@@ -24,13 +24,20 @@ import numpy as np
 import yaml
 from mpmath import betainc, findroot
 
-from scrl.evaluation.statistics import TRANSITIONS, count_transitions, mean_over_seeds
+from scrl.evaluation.statistics import (
+    TRANSITIONS,
+    bootstrap_interval,
+    count_transitions,
+    majority_at_k,
+    mean_over_seeds,
+    pass_at_k,
+)
 from scrl.files.jsonl import read_json_lines
 from scrl.reporting.tables import Cell, Table, as_markdown
 
 RESULTS = Path(__file__).parent
 DOCS = RESULTS.parent / "docs"
-PAGES = (RESULTS.parent / "README.md", DOCS / "results.md", RESULTS / "README.md")
+PAGES = (RESULTS.parent / "README.md", DOCS / "results.md", RESULTS / "README.md", RESULTS / "confirmation.md")
 START = "start"
 """The arm that is not trained; its evaluations, and those of a run before its first step, are the start's."""
 WINDOW = 10
@@ -39,6 +46,18 @@ BOOTSTRAPS = 10_000
 EXPLORED, COLD, ROUNDS, RATE, VOTES = "explore-0.5b", "temperature-0.5b", "rounds", 3e-6, 8
 UNSEEN = "gsm8k-513-768"
 """Runs that were made to choose what to confirm; the learning rate of most of them, and the completions measured."""
+CHECKS = {
+    "check": "[complete]",
+    "sound": "[sound]",
+    "label": "labels of complete votes",
+    "both": "labels of complete votes, elsewhere [complete]",
+    "half": "labels of complete votes, elsewhere [complete] / 2, advantage centred, rate 6e-06",
+    "bothsound": "labels of sound votes, elsewhere [sound]",
+    "chained": "contrast-label, min_contrast 0.5, votes start, seven chains per label",
+}
+"""What was rewarded, by arm; a reward of one's own is not in the settings, and chains are no longer."""
+CHECKED = ("all", "sound", "complete")
+CONFIRMED = {"trained on": "gsm8k-769-1024", "never seen": "gsm8k-1025-1319"}
 
 
 class Questions(NamedTuple):
@@ -182,10 +201,15 @@ def mean_of(runs: Sequence[Kept], arm: str, questions: str, metric: str) -> Esti
 
 def difference(runs: Sequence[Kept], one: str, other: str, questions: str, metric: str) -> Estimate | None:
     """one − other over the seeds that both have, question by question."""
+    found = changes(runs, one, other, questions, metric)
+    return estimate(found) if found else None
+
+
+def changes(runs: Sequence[Kept], one: str, other: str, questions: str, metric: str) -> list[dict[str, float]]:
+    """one − other of each question, seed by seed."""
     ones, others = (by_question(runs, arm, questions, metric) for arm in (one, other))
     shared = sorted(ones.keys() & others.keys())
-    changes = [{name: ones[seed][name] - others[seed][name] for name in ones[seed]} for seed in shared]
-    return estimate(changes) if changes else None
+    return [{name: ones[seed][name] - others[seed][name] for name in ones[seed]} for seed in shared]
 
 
 # The tables
@@ -373,6 +397,92 @@ def where() -> str:
     return as_markdown(Table(("maj@16 in %", "runs", *heads), tuple(rows))).rstrip()
 
 
+def checks() -> str:
+    """Runs whose reward looks at equations, and those with chains, after training."""
+    rows: list[tuple[Cell, ...]] = []
+    for folder in (about.parent for about in RESULTS.glob("ch*-0.5b/*/about.json")):
+        arm, _, seed = folder.name.rpartition("-")
+        records = (_record(folder / f"{name}.json") for name in ("gsm8k-1-256", UNSEEN))
+        rows.append((CHECKS[arm], int(seed), *(cell for record in records for cell in _measured(record))))
+    start = _start_scores([line for line in _lines(RESULTS / "checks-0.5b" / "votes.jsonl") if line["way"] == "base"])
+    unseen = _measured(_record(RESULTS / COLD / "start-7" / f"{UNSEEN}.json"))
+    rows.append(("the start model, 32 and 64 completions", None, *start, *unseen))
+    names = ("maj@16", "pass@1", "pass@16", "agree", "tokens")
+    columns = [f"{words}: {name}" for words in ("trained on", "never seen") for name in names]
+    return as_markdown(Table(("in %", "seed", *columns), tuple(sorted(rows, key=str)))).rstrip()
+
+
+def _measured(record: Mapping[str, Any]) -> list[str]:
+    figures = (record[name] for name in ("maj@16", "pass@1", "pass@16", "agreement"))
+    return [*(f"{100 * figure:.1f}" for figure in figures), f"{record['length_mean']:.0f}"]
+
+
+def _start_scores(lines: Sequence[Mapping[str, Any]]) -> list[Cell]:
+    """The same figures of votes, which know nothing of tokens."""
+    figures_Q = []
+    for line in lines:
+        size, place, counts = line["completions"], line["right"], [votes[0] for votes in line["votes"]]
+        right = 0 if place is None else counts[place]
+        vote = majority_at_k(counts, place, size - sum(counts), 16, seed=0)
+        figures_Q.append((vote, right / size, pass_at_k(size, right, 16), max(counts) / size))
+    return [*(f"{100 * figure:.1f}" for figure in np.mean(figures_Q, axis=0)), None]
+
+
+def checked_votes() -> str:
+    """Votes of all completions, of the sound ones and of the complete ones, without training."""
+    by_way: dict[str, list[dict[str, Any]]] = {}
+    for line in _lines(RESULTS / "checks-0.5b" / "votes.jsonl"):
+        by_way.setdefault(line["way"], []).append(line)
+    rows: list[tuple[Cell, ...]] = []
+    for way, lines in by_way.items():
+        size = sum(line["completions"] for line in lines)
+        given = np.sum([votes for line in lines for votes in line["votes"]], axis=0)
+        right = np.sum([line["votes"][line["right"]] for line in lines if line["right"] is not None], axis=0)
+        shares = [f"{100 * share:.0f}" for share in (given / size)[1:]]
+        right_of = [f"{100 * share:.0f}" for share in (right[0] / size, *(right / given)[1:])]
+        votes_KQ = np.array([[kept_vote(line, kind) for line in lines] for kind in range(len(CHECKED))])
+        gains = []
+        for gain_Q in votes_KQ[1:] - votes_KQ[0]:
+            low, high = bootstrap_interval(gain_Q, seed=0)
+            gains.append(f"{100 * gain_Q.mean():+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]")
+        votes = [f"{100 * vote:.1f}" for vote in votes_KQ.mean(axis=1)]
+        equations = f"{sum(line['equations'] for line in lines) / size:.1f}"
+        rows.append((way, lines[0]["completions"], equations, ", ".join(shares), ", ".join(right_of), *votes, *gains))
+    shown = ("completions", "equations each", "sound, complete", "right: of all, sound, complete")
+    votes = [*(f"vote of {kind}" for kind in CHECKED), *(f"{kind} − all [95 %]" for kind in CHECKED[1:])]
+    return as_markdown(Table(("in %", *shown, *votes), tuple(rows))).rstrip()
+
+
+def kept_vote(line: Mapping[str, Any], kind: int) -> float:
+    """1 if most completions of a kind give the right answer; answers that tie share it; 0 without any of the kind."""
+    counts = [votes[kind] for votes in line["votes"]]
+    winners = [place for place, count in enumerate(counts) if count and count == max(counts)]
+    return (line["right"] in winners) / len(winners) if winners else 0.0
+
+
+def confirmation() -> str:
+    """Every arm of the confirmation against the start model of its seeds, question by question."""
+    runs = read_kept(RESULTS / "confirm-0.5b")
+    rows: list[tuple[Cell, ...]] = []
+    for arm in sorted({run.arm for run in runs}, key=lambda arm: (arm != START, arm)):
+        seeds = sorted(run.seed for run in runs if run.arm == arm)
+        for words, name in CONFIRMED.items():
+            for metric in ("maj@16", "pass@1"):
+                scores = by_question(runs, arm, name, metric)
+                each = [100 * fmean(scores[seed].values()) for seed in seeds]
+                cells: tuple[Cell, ...] = (f"{fmean(each):.1f}", ", ".join(f"{score:.1f}" for score in each))
+                found = changes(runs, arm, START, name, metric) if arm != START else []
+                if found:
+                    gain = estimate(found)
+                    intervals = (crossed_interval(found), gain.over_seeds)
+                    shown = ("[{:+.1f}, {:+.1f}]".format(*each) if each else "one seed" for each in intervals)
+                    cells = (*cells, f"{gain.mean:+.1f}", *shown)
+                rows.append((arm, ", ".join(map(str, seeds)), words, metric, *cells, *[None] * (5 - len(cells))))
+    head = ("in %", "seeds", "questions", "metric", "mean", "each seed")
+    gains = ("after − before", "95 % over seeds and questions", "95 % over seeds")
+    return as_markdown(Table((*head, *gains), tuple(rows))).rstrip()
+
+
 def _record(path: Path) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return record
@@ -404,7 +514,10 @@ def with_tables(page: str) -> str:
 
 
 _STUDY = {study.folder: study for study in STUDIES}
-OTHER_TABLES = {EXPLORED: exploration, COLD: colder, ROUNDS: rounds, "where": where, "front": front}
+OTHER_TABLES = {
+    EXPLORED: exploration, COLD: colder, ROUNDS: rounds, "where": where, "front": front, "checks": checks,
+    "votes": checked_votes, "confirmation": confirmation,
+}  # fmt: skip
 
 
 # The picture
