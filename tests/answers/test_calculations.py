@@ -69,7 +69,7 @@ def test_no_text_raises(text):
     ["(", "1 ", "1+", "1=", " -", "1", "1.", "\\frac{1}{", "\\text{", "\\text ", "=1+1\n", "1=1+", ") ", "%", "1%"],
 )
 def test_a_long_text_takes_time_in_proportion_to_its_length(piece):
-    text = piece * (50_000 // len(piece))
+    text = piece * (20_000 // len(piece))
     assert all(isinstance(claim, Claim) for claim in claims_of(f"{text}=1+{text}"))
 
 
