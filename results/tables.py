@@ -44,8 +44,8 @@ WINDOW = 10
 """The number of steps that a figure is averaged over."""
 BOOTSTRAPS = 10_000
 EXPLORED, COLD, ROUNDS, RATE, VOTES = "explore-0.5b", "temperature-0.5b", "rounds", 3e-6, 8
-UNSEEN = "gsm8k-513-768"
 """Runs that were made to choose what to confirm; the learning rate of most of them, and the completions measured."""
+UNSEEN = "gsm8k-513-768"
 CHECKS = {
     "check": "[complete]",
     "sound": "[sound]",

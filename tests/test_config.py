@@ -381,3 +381,12 @@ def test_long_names_are_their_own_long_names(values):
         expected = merged(expected, tree_of(RUN.short[name], value))
     assert long == expected
     assert not list(RUN.unknown(long))
+
+
+def test_a_setting_of_an_earlier_version_that_did_nothing_is_no_obstacle(tmp_path):
+    path, words = tmp_path / "config.yaml", "model: embedded\nquestions: arithmetic:easy\nchains: "
+    path.write_text(f"{words}0\n")
+    assert read_config(path) == build_config({"model": "embedded", "questions": "arithmetic:easy", "chains": 0})
+    path.write_text(f"{words}7\n")
+    with pytest.raises(DataError, match=r"config.yaml:3: chains: "):
+        read_config(path)

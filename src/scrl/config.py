@@ -264,7 +264,7 @@ def read_config(path: Path | None, overrides: Iterable[str] = (), base: Mapping[
 
 def read_file(path: Path) -> dict[str, Any]:
     """The settings of a YAML file, under their long names; an unknown one is refused with its line."""
-    values = read_yaml(path)
+    values = _without_gone(read_yaml(path))
     for name in NAMES.unknown(values):
         raise DataError(path, NAMES.about(name, is_option=False, more=_credit_names(values)), line_of(path, name))
     try:
@@ -283,8 +283,13 @@ def given_settings(overrides: Iterable[str]) -> dict[str, Any]:
 
 def _checked(values: Mapping[str, Any], *, is_option: bool = False) -> dict[str, Any]:
     """The values under their long names; an unknown one is refused."""
+    values = _without_gone(values)
     NAMES.refuse_unknown(values, is_option=is_option, more=_credit_names(values))
     return NAMES.long(values)
+
+
+def _without_gone(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in GONE or value != GONE[name]}
 
 
 def _credit_names(values: Mapping[str, Any]) -> list[str]:
@@ -319,4 +324,6 @@ def _value(text: str) -> Any:
     return parsed if is_yaml else text  # YAML reads `off` as false
 
 
+GONE = {"chains": 0}
+"""Settings that runs of an earlier version have, with the value that did nothing; any other is refused."""
 NAMES = Names(RunConfig, RUN_NAMES, not_here=NOT_OF_A_RUN)

@@ -5,8 +5,9 @@ r"""Calculations in a completion: do they hold?
     "She has 11 eggs left."               nothing to check: not sound either
 
 A completion that miscalculates is hardly ever right, however many others agree with it. Only equations between plain
-numbers are looked at, with units, `\text{…}` and money signs left out; each side is worked out by the equality of
-answers (`forms.py`). A right side that is rounded holds within one unit of its last digit.
+numbers are looked at, with `\text{…}` and money signs left out; each side is worked out by the equality of answers
+(`forms.py`). Whole numbers must be equal, a rounded right side may be off by one in its last digit, and one that is
+a fraction or a calculation by a hundredth. 75 % is 0.75 or 75.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 from scrl.answers.forms import canonical_form
 
+_NUMBER = r"\d{1,30}(?:\.\d{1,30})?"
 _SPELLINGS = tuple(
     (re.compile(pattern), plain)
     for pattern, plain in (
@@ -29,11 +31,10 @@ _SPELLINGS = tuple(
         (r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}", r"((\1)/(\2))"),
         (r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))", ""),
         (r"\\?\$|\\[()\[\],!; ]|\*\*|\\left|\\right|[&€£]", ""),
-        (r"(?<![\d.])(\d{1,30}(?:\.\d{1,30})?)\s?\\?%", r"(\1/100)"),
+        (rf"(?<![\d.])({_NUMBER})\s?\\?%", r"(\1/100)"),
     )
 )
 _EQUALS = re.compile(r"(?<![<>=!:\\])=(?![=<>])")
-_NUMBER = r"\d{1,30}(?:\.\d{1,30})?"
 _SUM = re.compile(rf"[-\s(]*{_NUMBER}[\s)]*(?:[-+*/][-\s(]*{_NUMBER}[\s)]*)*")
 _SUM_AT_END = re.compile(rf"(?<![\w^{{}}\\|\[\]!.)]){_SUM.pattern}$")
 _BULLET = re.compile(r"^\s*[-*•]\s+")
@@ -88,7 +89,7 @@ def value_of(calculation: str) -> Fraction | None:
 
 
 def _equal(a: Fraction, b: Fraction, right: str) -> bool:
-    """Equal, up to rounding on the right and to a percentage written as a number."""
+    """Equal, up to what the right side leaves open: its last digit, or whether it is a percentage."""
     decimals = re.fullmatch(r"-?\d+(?:\.(\d+))?", right)
     if a.denominator == b.denominator == 1:
         slack = Fraction(0)

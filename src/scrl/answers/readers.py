@@ -244,7 +244,7 @@ class _SoundReader:
     read: Reader
 
     def __call__(self, text: str) -> str | None:
-        return self.read(text) if is_sound(_said(text)) else None
+        return read_answer(self, text, is_cut=False)
 
 
 def get_reader(name: str) -> Reader:

@@ -40,8 +40,8 @@ class FileOptions:
     reader: Annotated[
         str | None,
         Parameter(
-            help="How to read an answer: boxed, last-box, number, last-number, choice, regex:PATTERN, or module:NAME; "
-            "none: as the run that wrote the file did, else boxed."
+            help="How to read an answer: boxed, last-box, number, last-number, choice, regex:PATTERN, "
+            "module:NAME, or sound: before any of them; none: as the run that wrote the file did, else boxed."
         ),
     ] = None
     significant_digits: Annotated[

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from scrl.answers.readers import SOUND
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings, usable_questions, with_prompts
 from scrl.data.rollouts import rollout_fields
@@ -94,7 +95,9 @@ def load_benchmarks(settings: MeasurementSettings, listener: Listener) -> list[B
         reader = settings.reader if settings.reader is not None else reader_of(name)
         rule = credit_rule("ttrl", reader=reader, significant_digits=settings.significant_digits)
         is_known = benchmark_of(name) is not None
-        if (is_known or reader in BOX_READERS) and (problem := gold_problem(loaded.questions, reader)):
+        if (is_known or reader.removeprefix(SOUND) in BOX_READERS) and (
+            problem := gold_problem(loaded.questions, reader)
+        ):
             if is_known:
                 raise DataError("gold answers", problem)
             listener.note(f"{name}: gold answers: {problem}")

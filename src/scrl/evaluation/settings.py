@@ -58,7 +58,9 @@ class MeasurementSettings(Settings):
     question_column: QuestionColumn = None
     gold_column: GoldColumn = None
     id_column: IdColumn = None
-    reader: str | None = Field(None, description="Reads answers: boxed, last-box, number, last-number, choice, regex:…")
+    reader: str | None = Field(
+        None, description="Reads answers: boxed, last-box, number, last-number, choice, regex:…, sound:boxed"
+    )
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
     prompt: PromptSettings = PromptSettings()
     compute: ComputeSettings = ComputeSettings()
