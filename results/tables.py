@@ -56,7 +56,7 @@ CHECKS = {
     "chained": "contrast-label, min_contrast 0.5, votes start, seven chains per label",
 }
 """What was rewarded, by arm; a reward of one's own is not in the settings, and chains are no longer."""
-CHECKED = ("all", "sound", "complete")
+CHECKED = ("all", "sound", "complete", "voting")
 CONFIRMED = {"trained on": "gsm8k-769-1024", "never seen": "gsm8k-1025-1319"}
 
 
@@ -429,7 +429,7 @@ def _start_scores(lines: Sequence[Mapping[str, Any]]) -> list[Cell]:
 
 
 def checked_votes() -> str:
-    """Votes of all completions, of the sound ones and of the complete ones, without training."""
+    """Votes of all completions, of checked ones, and of those that `sound:boxed` lets vote, without training."""
     by_way: dict[str, list[dict[str, Any]]] = {}
     for line in _lines(RESULTS / "checks-0.5b" / "votes.jsonl"):
         by_way.setdefault(line["way"], []).append(line)
@@ -448,7 +448,7 @@ def checked_votes() -> str:
         votes = [f"{100 * vote:.1f}" for vote in votes_KQ.mean(axis=1)]
         equations = f"{sum(line['equations'] for line in lines) / size:.1f}"
         rows.append((way, lines[0]["completions"], equations, ", ".join(shares), ", ".join(right_of), *votes, *gains))
-    shown = ("completions", "equations each", "sound, complete", "right: of all, sound, complete")
+    shown = ("completions", "equations each", ", ".join(CHECKED[1:]), f"right: of {', '.join(CHECKED)}")
     votes = [*(f"vote of {kind}" for kind in CHECKED), *(f"{kind} − all [95 %]" for kind in CHECKED[1:])]
     return as_markdown(Table(("in %", *shown, *votes), tuple(rows))).rstrip()
 

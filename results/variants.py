@@ -2,10 +2,11 @@
 
     python results/variants.py QUESTIONS.jsonl 4 > MORE.jsonl
 
-A variant asks the same of other numbers, so a model that learns one by heart does not know the other. Whole numbers from 2 up are changed; a number that
-occurs twice is changed alike, and their order stays: what was a part of a whole stays smaller. A new number n' has n/2 ≤ n' ≤ 2n + 6 and
-keeps n's divisors among 2, 3, 5 and 6 and its zeros at the end, so that what could be shared out mostly still can. Percentages, fractions, decimals, ordinals,
-years and times of day stay. No two rows have the same question.
+A variant asks the same of other numbers, so a model that learns one by heart does not know the other. Whole numbers
+from 2 up are changed; a number that occurs twice is changed alike, and their order stays: what was a part of a whole stays
+smaller. A new number n' has n/2 ≤ n' ≤ 2n + 6 and keeps n's divisors among 2, 3, 5 and 6 and its zeros at the end, so
+that what could be shared out mostly still can. Percentages, fractions, decimals, ordinals, years and times of day stay.
+No two rows have the same question.
 """
 
 import json
@@ -14,7 +15,10 @@ import re
 import sys
 from math import gcd, lcm
 
-NUMBER = re.compile(r"(?<![\w.,:/\\{^-])(\d{1,3}(?:,\d{3})+|\d+)(?![\w:/%^}]|[.,]\d| ?percent|-?(?:st|nd|rd|th)\b| ?[ap]\.?m\b)")
+NUMBER = re.compile(
+    r"(?<![\w.,:/\\{^-])(\d{1,3}(?:,\d{3})+|\d+)"
+    r"(?![\w:/%^}]|[.,]\d| ?percent|-?(?:st|nd|rd|th)\b| ?[ap]\.?m\b)"
+)
 
 
 def read(number: str) -> int:
@@ -28,7 +32,7 @@ def candidates(n: int) -> list[int]:
 
 
 def variant(question: str, seen: set[str], random_: random.Random) -> str | None:
-    """The question with other numbers, none of `seen`; None if it has no numbers to change, or fifty draws brought none in the same order."""
+    """The question with other numbers, none of `seen`; None if it has none to change, or fifty draws kept no order."""
     old = sorted({n for n in map(read, NUMBER.findall(question)) if n > 1 and not 1900 <= n < 2100 and candidates(n)})
     for _ in range(50 if old else 0):
         new = [random_.choice(candidates(n)) for n in old]

@@ -1,4 +1,4 @@
-r"""Calculations in a completion: which are found, and which hold; what is no calculation is left alone."""
+r"""Calculations in a completion: which are found, which hold, and which completions of a question vote by them."""
 
 import random
 from operator import add, mul, sub
@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from line_files import write_lines
 
-from scrl.answers.calculations import Claim, claims_of, is_sound
-from scrl.answers.readers import get_reader, read_answer
+from scrl.answers.calculations import Claim, calculations_of, claims_of, voters
+from scrl.answers.readers import get_reader, read_answer, read_answers
 from scrl.cli.main import main
+from scrl.credit.rule import assign_credit
 from scrl.data.prompts import asked_by
+from scrl.records import Group
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def test_calculations_by_hand(text, expected):
 )  # fmt: skip
 def test_what_is_not_plain_arithmetic_is_no_calculation(text):
     assert list(claims_of(text)) == []
-    assert not is_sound(text)
+    assert not calculations_of(text).are_sound
 
 
 numbers = st.integers(0, 10**6)
@@ -55,8 +57,8 @@ numbers = st.integers(0, 10**6)
 def test_a_right_calculation_holds_and_a_changed_one_does_not(a, b, operation, off):
     sign, work_out = operation
     right = work_out(a, b)
-    assert is_sound(f"First \\( {a} {sign} {b} = {right} \\). So \\boxed{{{right}}}.")
-    assert not is_sound(f"1 + 1 = 2, then {a} {sign} {b} = {right + off}")
+    assert calculations_of(f"First \\( {a} {sign} {b} = {right} \\). So \\boxed{{{right}}}.")
+    assert not calculations_of(f"1 + 1 = 2, then {a} {sign} {b} = {right + off}").are_sound
 
 
 @given(st.text("0123456789+-*/=()., $%\\{}x\n", max_size=200))
@@ -83,13 +85,68 @@ def test_a_sound_reader_finds_the_answer_of_completions_that_calculate_rightly_a
     assert asked_by("sound:last-number") == "number"
 
 
-def test_votes_of_miscalculations_do_not_count(tmp_path, capsys):
-    wrong, right = r"9 * 2 = 17, so \boxed{17}", r"9 * 2 = 18, so \boxed{18}"
-    lines = [{"question_id": "q", "sample": i, "completion": text} for i, text in enumerate([wrong] * 5 + [right] * 3)]
+FULL, SHORT, FALSE = (
+    r"16 - 3 - 4 = 9, and 9 * 2 = 18: \boxed{18}",
+    r"16 * 2 = 32: \boxed{32}",
+    r"16 - 3 = 12, and 12 * 2 = 24: \boxed{24}",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "used", "results"),
+    [
+        (FULL, {16, 3, 4, 2}, {16, 3, 4, 9, 2}, {9, 18}),  # 9 is come to, not given
+        ("2 + 3 = 5 = 10 / 2", {2, 3}, {2, 3, 5}, {5}),
+        ("5 * (2 + 1) = 5 * 3 = 15", {5, 2, 1}, {5, 2, 1, 3}, {15}),  # 5 * 3 is on the way, no result
+        ("20% * 50 = 10", {20, 50}, {20, 50}, {10}),
+        ("She has 11 eggs left.", set(), set(), set()),
+    ],
+)
+def test_what_calculations_start_from_use_and_come_to(text, given, used, results):
+    assert calculations_of(text)[1:] == (given, used, results)
+
+
+@pytest.mark.parametrize(
+    ("texts", "voting"),
+    [
+        ([FULL] * 2 + [SHORT] * 3, [True] * 2 + [False] * 3),  # 3 and 4 in 2 of 5: at least a third
+        ([FULL] + [SHORT] * 3, [True] * 4),  # in 1 of 4
+        ([FULL] * 2 + [SHORT] * 4 + [FALSE] * 9, [True] * 2 + [False] * 13),  # in 2 of 6 sound ones
+        ([SHORT, r"16 * 2 = 32, 16 - 2 = 14: \boxed{32}"], [True, False]),  # what is 14 for?
+        ([r"16 - 2 = 14: \boxed{9}", FALSE], [True, False]),  # none is complete: the sound one
+        ([r"20% * 50 = 10: \boxed{10}", r"50 * 0.2 = 10: \boxed{10}"], [True, True]),
+        ([r"3 - 5 = -2: \boxed{-2}", FALSE], [True, False]),
+        ([r"So \boxed{17}", FALSE], [False, False]),
+        (["16 - 3 = 13"], [False]),  # no answer
+        ([], []),
+    ],
+)
+def test_who_votes_by_hand(texts, voting):
+    assert voters(texts, [get_reader("boxed")(text) for text in texts]) == voting
+
+
+@given(
+    st.lists(st.sampled_from([FULL, SHORT, FALSE, r"So \boxed{17}", r"16 - 3 = 13: \boxed{13}"]), max_size=9),
+    st.randoms(),
+)
+def test_who_votes_depends_on_neither_order_nor_number_and_never_on_a_false_calculation(texts, random_):
+    read = get_reader("sound:boxed")
+    found = dict(zip(texts, read_answers(read, [(text, False) for text in texts]), strict=True))
+    again = random_.sample(texts * 3, len(texts) * 3)
+    assert read_answers(read, [(text, False) for text in again]) == [found[text] for text in again]
+    assert found.get(FALSE) is None
+    assert any(found.values()) == any(calculations_of(text).are_sound for text in texts)
+
+
+def test_votes_of_those_who_leave_out_a_number_or_miscalculate_do_not_count(tmp_path, capsys):
+    """5 of 8 sound completions leave out 3 and 4; 9 miscalculate."""
+    texts = [SHORT] * 5 + [FULL] * 3 + [FALSE] * 9
+    lines = [{"question_id": "q", "sample": i, "completion": text} for i, text in enumerate(texts)]
     file = write_lines(tmp_path / "c.jsonl", lines)
-    for reader, label in (("boxed", "17"), ("sound:boxed", "18")):
+    for reader, label in (("boxed", "24"), ("sound:boxed", "18")):
         assert main(["label", str(file), "--method", "ttrl", "--reader", reader, "--out", str(tmp_path / reader)]) == 0
         assert f'"{label}"' in (tmp_path / reader).read_text()
+        assert assign_credit(Group.from_texts(texts), "ttrl", reader=reader).labels.positive == label
 
 
 def test_the_order_of_the_lines_changes_nothing():

@@ -1,19 +1,21 @@
-r"""Calculations in a completion: do they hold?
+r"""Calculations in a completion: do they hold, and do they leave anything out?
 
     "16 - 3 - 4 = 9, and 9 × $2 = $18"    both hold: sound
     "16 - 3 - 4 = 11"                     does not hold
     "She has 11 eggs left."               nothing to check: not sound either
+    "16 × $2 = $32"                       sound, but where others also calculate with 3 and 4, not complete
 
-A completion that miscalculates is hardly ever right, however many others agree with it. Only equations between plain
-numbers are looked at, with `\text{…}` and money signs left out; each side is worked out by the equality of answers
-(`forms.py`). Whole numbers must be equal, a rounded right side may be off by one in its last digit, and one that is
-a fraction or a calculation by a hundredth. 75 % is 0.75 or 75.
+A completion that miscalculates is hardly ever right, however many others agree with it, and so is one that leaves out
+a number. Only equations between plain numbers are looked at, with `\text{…}` and money signs left out; each side is
+worked out by the equality of answers (`forms.py`). Whole numbers must be equal, a rounded right side may be off by one
+in its last digit, and one that is a fraction or a calculation by a hundredth. 75 % is 0.75 or 75.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
@@ -44,6 +46,10 @@ _AFTER = re.compile(r"\s*[*/^+({\[!\\-]|_|[A-Za-z](?![A-Za-z])")
 _VALUE = re.compile(r"-?\d+(?:/\d+)?")
 _LONGEST = 120
 """Characters of a side that are looked at."""
+_PERCENT = re.compile(rf"\(({_NUMBER})/100\)")
+_ANY_NUMBER = re.compile(_NUMBER)
+_MANY = Fraction(1, 3)
+"""A number that this share of the sound completions starts from must not be left out."""
 
 
 class Claim(NamedTuple):
@@ -54,10 +60,52 @@ class Claim(NamedTuple):
     holds: bool
 
 
-def is_sound(text: str) -> bool:
-    """Whether the text calculates something, and all its calculations hold."""
-    claims = list(claims_of(text))
-    return bool(claims) and all(claim.holds for claim in claims)
+class Calculations(NamedTuple):
+    """What a completion calculates with."""
+
+    are_sound: bool
+    """Whether there are any, and all hold."""
+    given: frozenset[Fraction]
+    """Numbers it starts from: no calculation before came to them."""
+    used: frozenset[Fraction]
+    results: frozenset[Fraction]
+
+
+def voters(texts_G: Sequence[str], answers_G: Sequence[str | None]) -> list[bool]:
+    """Which completions of a question vote: the complete ones, or the sound ones where none is complete.
+
+    Sound: it has calculations, and all of them hold. Complete: besides, it calculates with every number that a third
+    of the sound completions start from, and each of its results is used again or is its answer.
+    """
+    found_G = [calculations_of(text) for text in texts_G]
+    sound_G = [found.are_sound and a is not None for found, a in zip(found_G, answers_G, strict=True)]
+    starts = Counter(n for found, is_sound in zip(found_G, sound_G, strict=True) if is_sound for n in found.given)
+    needed = [number for number, count in starts.items() if count >= _MANY * sum(sound_G)]
+    complete_G = []
+    for found, answer, is_sound in zip(found_G, answers_G, sound_G, strict=True):
+        last = value_of(answer) if is_sound and answer is not None else None
+        ends = found.used if last is None else found.used | {abs(last)}
+        complete_G.append(is_sound and _are_among(needed, found.used) and _are_among(found.results, ends))
+    return complete_G if any(complete_G) else sound_G
+
+
+def calculations_of(text: str) -> Calculations:
+    """What the calculations of a text start from, use and come to."""
+    claims, given, used, results, written = list(claims_of(text)), set(), set(), set(), set[Fraction]()
+    for claim in claims:
+        left, right = (_PERCENT.sub(r"\1", side) for side in (claim.left, claim.right))
+        numbers, after = ({Fraction(number) for number in _ANY_NUMBER.findall(side)} for side in (left, right))
+        used |= numbers
+        given |= numbers - written
+        written |= after
+        results |= after if not _OPERATOR.search(right) else set()
+    are_sound = bool(claims) and all(claim.holds for claim in claims)
+    return Calculations(are_sound, frozenset(given), frozenset(used), frozenset(results))
+
+
+def _are_among(numbers: Collection[Fraction], others: Collection[Fraction]) -> bool:
+    """Whether all of them are among others, as they are or as percentages."""
+    return all(n in others or n * 100 in others or n / 100 in others for n in numbers)
 
 
 def claims_of(text: str) -> Iterator[Claim]:

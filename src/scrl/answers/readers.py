@@ -7,18 +7,18 @@ readers raise. Only the last 50,000 characters are looked at, and no thoughts th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import isroutine
 
-from scrl.answers.calculations import is_sound
+from scrl.answers.calculations import voters
 from scrl.answers.spelling import clean, unwrap_text
 from scrl.errors import ConfigError, ReaderError, did_you_mean
 from scrl.user_code import import_user_module, refuse_pythons_own
 
 Reader = Callable[[str], str | None]
 SOUND = "sound:"
-"""Before the name of a reader: only completions whose calculations hold have an answer."""
+"""Before the name of a reader: only completions whose calculations hold, and leave nothing out, have an answer."""
 
 _BARE_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*+(?!\{)")
 _BRACES = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*\{|\\.|[{}]", re.DOTALL)
@@ -183,11 +183,20 @@ def read_last_number(text: str) -> str | None:
 
 def read_answer(read: Reader, text: str, *, is_cut: bool) -> str | None:
     """What a completion claims; of one that was cut, number readers take only what it marked, not the last number."""
-    if isinstance(read, _SoundReader):
-        return read_answer(read.read, text, is_cut=is_cut) if is_sound(_said(text)) else None
+    if isinstance(read, SoundReader):
+        return read_answers(read, [(text, is_cut)])[0]
     if is_cut and read in (read_number, read_last_number):
         return read_number(_HALF_A_NUMBER.sub("", text))
     return read(text)
+
+
+def read_answers(read: Reader, said_G: Sequence[tuple[str, bool]]) -> list[str | None]:
+    """What the completions of a question claim, each a text and whether it was cut."""
+    if not isinstance(read, SoundReader):
+        return [read_answer(read, text, is_cut=is_cut) for text, is_cut in said_G]
+    answers_G = read_answers(read.read, said_G)
+    votes_G = voters([_said(text) for text, _ in said_G], answers_G)
+    return [answer if votes else None for answer, votes in zip(answers_G, votes_G, strict=True)]
 
 
 def read_choice(text: str) -> str | None:
@@ -240,7 +249,9 @@ READERS: dict[str, Reader] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _SoundReader:
+class SoundReader:
+    """Finds the answers of those completions of a question that `voters` lets vote."""
+
     read: Reader
 
     def __call__(self, text: str) -> str | None:
@@ -252,7 +263,7 @@ def get_reader(name: str) -> Reader:
     if name in READERS:
         return READERS[name]
     if name.startswith(SOUND):
-        return _SoundReader(get_reader(name.removeprefix(SOUND)))
+        return SoundReader(get_reader(name.removeprefix(SOUND)))
     if name.startswith("regex:"):
         return _regex_reader(name.removeprefix("regex:"))
     if "." in name or ":" in name:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from scrl.answers.classes import MISSING, Classes, classify
 from scrl.answers.forms import check_digits
-from scrl.answers.readers import Reader, get_reader, read_answer
+from scrl.answers.readers import Reader, get_reader, read_answers
 from scrl.credit.advantages import is_constant, reward_advantages, split_by_sign
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.labels import count_votes, with_votes
@@ -34,7 +34,7 @@ from scrl.credit.method import (
 from scrl.credit.methods import find_method
 from scrl.credit.rewards import overlong_penalties
 from scrl.errors import ConfigError, InputError, did_you_mean
-from scrl.records import Credit, Elsewhere, Floats, Group, Labels, Sampled, Tally, Unread
+from scrl.records import UNREAD, Credit, Elsewhere, Floats, Group, Labels, Sampled, Tally, Unread
 from scrl.seeds import generator_for
 
 
@@ -82,10 +82,8 @@ class CreditRule:
 
     def classify(self, group: Group) -> Classes:
         """The answers of a group, grouped by meaning."""
-        answers_G = [
-            read_answer(self.reader, c.text, is_cut=c.is_cut) if isinstance(c.answer, Unread) else c.answer
-            for c in group.completions
-        ]
+        read = iter(read_answers(self.reader, [(c.text, c.is_cut) for c in group.completions if c.answer is UNREAD]))
+        answers_G = [next(read) if isinstance(c.answer, Unread) else c.answer for c in group.completions]
         return classify(answers_G, significant_digits=self.significant_digits)
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scrl.answers.classes import Classes
-from scrl.answers.readers import read_answer
+from scrl.answers.readers import SoundReader, read_answer
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes, Votes
 from scrl.credit.method import NEEDS, Evidence
@@ -57,6 +57,7 @@ def stored_groups(source: CompletionFile, rule: CreditRule, *, keep_texts: bool)
     rollouts: dict[GroupKey, dict[int, Rollout]] = {}
     golds: dict[GroupKey, str] = {}
     num_given = Counter[GroupKey]()
+    reads_groups = isinstance(rule.reader, SoundReader)
     for place, rollout in enumerate(source.rollouts()):
         key, line = rollout.group, rollout.line
         group = rollouts.setdefault(key, {})
@@ -68,12 +69,12 @@ def stored_groups(source: CompletionFile, rule: CreditRule, *, keep_texts: bool)
             earlier = f"an earlier line of question {rollout.question_id!r} has {golds[key]!r}"
             raise DataError(source.path, f"field 'gold' is {rollout.gold!r}, but {earlier}", line)
         light = rollout._replace(line=place)
-        if isinstance(rollout.answer, Unread):
+        if not isinstance(rollout.answer, Unread):
+            num_given[key] += bool(rollout.text)
+        elif not reads_groups:
             answer = read_answer(rule.reader, rollout.text, is_cut=rollout.is_finished is False)
             light = light._replace(answer=answer)
-        else:
-            num_given[key] += bool(rollout.text)
-        group[sample] = light if keep_texts else light._replace(text="", question="")
+        group[sample] = light if keep_texts or reads_groups else light._replace(text="", question="")
     if not rollouts:
         raise DataError(source.path, "there are no rollouts in this file")
     by_step: dict[int, list[StoredGroup]] = {}
@@ -120,7 +121,7 @@ def _stored(
     key: GroupKey, numbered: Mapping[int, Rollout], gold: str | None, num_given: int, rule: CreditRule
 ) -> StoredGroup:
     rollouts = list(numbered.values())
-    completions = tuple(Completion(r.text, r.entropy, r.answer, r.facts) for r in rollouts)
+    completions = tuple(Completion(r.text, r.entropy, r.answer, r.facts, r.is_finished is False) for r in rollouts)
     group = Group(completions, question_id=key[1], step=key[0])
     classes = rule.classify(group)
     says_finished = any(r.is_finished is not None for r in rollouts)
