@@ -3,10 +3,10 @@
     python results/variants.py QUESTIONS.jsonl 4 > MORE.jsonl
 
 A variant asks the same of other numbers, so a model that learns one by heart does not know the other. Whole numbers
-from 2 up are changed; a number that occurs twice is changed alike, and their order stays: what was a part of a whole stays
-smaller. A new number n' has n/2 ≤ n' ≤ 2n + 6 and keeps n's divisors among 2, 3, 5 and 6 and its zeros at the end, so
-that what could be shared out mostly still can. Percentages, fractions, decimals, ordinals, years and times of day stay.
-No two rows have the same question.
+from 2 up are changed; a number that occurs twice is changed alike, and their order stays: what was a part of a whole
+stays smaller. A new number n' has n/2 ≤ n' ≤ 2n + 6 and keeps n's divisors among 2, 3, 5 and 6 and its zeros at the
+end, so that what could be shared out mostly still can. Percentages, fractions, decimals, ordinals, years and times of
+day stay. No two rows have the same question.
 """
 
 import json
