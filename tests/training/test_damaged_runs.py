@@ -90,7 +90,7 @@ STATE = {
     "best_score": ("high", []), "best_step": ("1", -1), "sampler_rows": ("many", -3, None), "evaluated_at": ("0", {}),
     "reference_shares": ([], {"q": "x"}), "is_released": (3, "no"), "last_votes": (3, {"q": 1}, {"q": {"a": [1, 0]}}, []),
     "questions": (3, "other", GONE), "files": ({}, {"../victim.txt": 0}, [], GONE, {"metrics.jsonl": 0}, {"metrics.jsonl": "0"}),
-    "micro_batch": ("x", -1, [], 0), "most_tokens": ("x", -1, True), "surplus": (1,), "version": (GONE, 0, 2, "1"),
+    "micro_batch": ("x", -1, [], 0), "most_tokens": ("x", -1, True), "surplus": (1,), "settings": (GONE, {}, []), "version": (GONE, 0, 2, "1"),
 }  # fmt: skip
 DAMAGE = {
     **{f"a flipped byte at {place} of {name}": lambda run, n=name, p=place: flip(run / LAST / n, p)
@@ -167,6 +167,12 @@ def test_a_damaged_checkpoint_is_no_model(use, run):
     flip(run / LAST / "model.safetensors")
     with pytest.raises(InputError, match=r"model\.safetensors"):
         USES[use](run)
+
+
+def test_a_run_whose_state_does_not_say_its_settings_is_not_exported(run):
+    edit_state(run, settings=GONE)
+    with pytest.raises(InputError, match=r"trainer_state\.json.*settings"):
+        find_checkpoint(run)
 
 
 def test_the_best_of_another_run_is_no_model_and_no_run_goes_on_beside_it(run, no_report, tmp_path):

@@ -112,7 +112,7 @@ def test_a_run_is_written_by_one_process_alone(folder):
 
 @pytest.mark.parametrize("method", ["scrl", "oracle"])
 def test_a_checkpoint_says_where_its_rewards_came_from(method):
-    assert ("label-free" in model_card(small(f"method={method}"), Standing(2))) == (method == "scrl")
+    assert ("label-free" in model_card(small(f"method={method}"), Standing(2, ()))) == (method == "scrl")
 
 
 def test_no_number_is_written_that_json_does_not_know(folder):
