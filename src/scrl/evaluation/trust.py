@@ -31,9 +31,9 @@ from operator import itemgetter
 from typing import NamedTuple
 
 MAX_THRESHOLDS = 20
-LEVEL = 0.05
+ERROR_RATE = 0.05
 TEST_LEVEL = 0.045
-"""The level of each test, with which the whole stays at `LEVEL`."""
+"""The level of each test, with which the whole stays at `ERROR_RATE`."""
 _TOLERANCE = 1e-9
 Check = tuple[float, bool]
 """The share of a checked answer, and whether it is right."""
@@ -95,7 +95,7 @@ def lower_bound(checks: Sequence[Check]) -> float:
     while 0 < nearest < len(checks) and checks[nearest][0] == checks[nearest - 1][0]:
         nearest += 1
     sizes = {nearest, len(checks)}
-    return max(least_rate(sum(right for _, right in checks[:n]), n, LEVEL / 2 / len(sizes)) for n in sizes)
+    return max(least_rate(sum(right for _, right in checks[:n]), n, ERROR_RATE / 2 / len(sizes)) for n in sizes)
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Literal
 
 from scrl.errors import ConfigError, did_you_mean
 from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, Scale, at_scale, benchmark_at, find, with_method
-from scrl.recipes.paper import TABLES, Cell, PaperTable, Place
+from scrl.recipes.paper import TABLES, CellPlace, PaperCell, PaperTable
 
 Control = Literal["oracle", "random", "inverted"]
 VOTING = "voting"
@@ -50,12 +50,12 @@ def _own_table(name: str) -> PaperTable:
     for cell in (cell for table in TABLES.values() if table.measured_with == "evaluation" for cell in table.cells):
         if cell.metric == "pass@1":
             printed.setdefault((cell.experiment, cell.measured_on), cell.paper)
-    cells: dict[Place, Cell] = {}
+    cells: dict[CellPlace, PaperCell] = {}
     for experiment in (EXPERIMENTS[each] for each in experiments):
         for row in (start_of(experiment), experiment.name):
             for (measured, benchmark), value in printed.items():
                 if measured == row and experiment.trained_on in (None, benchmark):
-                    cell = Cell(name, "", row, benchmark, "pass@1", value, row, benchmark)
+                    cell = PaperCell(name, "", row, benchmark, "pass@1", value, row, benchmark)
                     cells[cell.place] = cell
     return PaperTable(name, name, "", "pass@1 in % before and after training.", tuple(cells.values()))
 
@@ -101,7 +101,7 @@ def with_voting(table: PaperTable) -> PaperTable:
     return _with_rows(table, extra)
 
 
-def _with_rows(table: PaperTable, extra: Sequence[tuple[Cell, Cell]]) -> PaperTable:
+def _with_rows(table: PaperTable, extra: Sequence[tuple[PaperCell, PaperCell]]) -> PaperTable:
     """The table with new cells, in rows below those of the cells they are paired with."""
     order: list[tuple[str, str]] = []
     for row in table.rows:

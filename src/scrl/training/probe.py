@@ -40,7 +40,7 @@ MOVED_FAR = 0.3
 FOLLOWED, FOLLOWED_TOKENS = 8, 256
 """Completions, and tokens of each, that are scored again after training."""
 
-Row = tuple[list[int], list[int], list[float]]
+ScoredTokens = tuple[list[int], list[int], list[float]]
 """Prompt, tokens and the log-probability of each."""
 
 
@@ -52,7 +52,7 @@ class Probe:
     rollout_seconds: float
     score_seconds: float
     """Seconds of a forward pass over all these completions."""
-    rows: list[Row]
+    rows: list[ScoredTokens]
 
     @property
     def samples(self) -> list[Sample]:
@@ -76,7 +76,7 @@ def score_probe(sampled_B: Sequence[Sampled], rollout_seconds: float, language_m
     return Probe(sampled_B, rollout_seconds, score_seconds, rows)
 
 
-def shift(rows: Sequence[Row], language_model: LanguageModel) -> float:
+def shift(rows: Sequence[ScoredTokens], language_model: LanguageModel) -> float:
     """mean |log π(token) − log π_start(token)| over the start model's own completions."""
     size = language_model.model.config.get_text_config().vocab_size
     for prompt, tokens, logprobs in rows:
