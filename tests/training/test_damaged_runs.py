@@ -60,7 +60,7 @@ def edit_state(run, **changes):
     path = run / "checkpoints" / "last" / "trainer_state.json"
     state = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({key: value for key, value in state.items() if value is not GONE}))
-    write_sums(path.parent, 1)
+    write_sums(path.parent, 1, "")
 
 
 GONE = object()
@@ -267,7 +267,7 @@ def test_the_old_checkpoint_goes_only_after_the_new_one_is_on_the_disk(tmp_path,
     fsync, remove = os.fsync, run_folder._remove
     monkeypatch.setattr(os, "fsync", lambda fd: (done.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), fsync(fd)))
     monkeypatch.setattr(run_folder, "_remove", lambda path: (done.append(f"remove {path.name}"), remove(path)))
-    folder.save(folder.last, lambda place: (place / "weights").write_text("x"), 1)
+    folder.save(folder.last, lambda place: (place / "weights").write_text("x"), 1, "run")
     last = len(done) - 1 - done[::-1].index("remove .last.old")
     assert {"weights", "checkpoint.json", ".last.draft", "checkpoints", *run_folder.FILES} <= set(done[:last])
 
@@ -358,6 +358,6 @@ def test_a_full_disk_is_named_with_what_was_written_and_what_is_free(tmp_path, m
         raise RuntimeError("enforce fail at inline_container.cc")
 
     with pytest.raises(TrainingError, match="full"):
-        folder.save(folder.last, fail, 1)
+        folder.save(folder.last, fail, 1, "run")
     with pytest.raises(InputError, match=r"3\.00 GB"):
         check_room(tmp_path / "new", 3 * 10**9)

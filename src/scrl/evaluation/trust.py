@@ -17,6 +17,8 @@ rate stays at most α with 95 % confidence, for the pool at hand or for the popu
 For a population this is fixed-sequence testing, and 4.5 % bounds the whole. Of a pool, how many wrong answers are left
 depends on the draw itself, and thresholds add up: `benchmarks/trust.py --worst` looks for the places of wrong answers
 that break the promise most often, and finds 4.7 %.
+
+The tails are summed here because nothing else needs SciPy, which would be 100 MB for two sums.
 """
 
 from __future__ import annotations
