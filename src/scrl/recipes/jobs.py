@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -70,10 +70,7 @@ def start_of(experiment: Experiment) -> str:
 def with_controls(table: PaperTable, controls: Sequence[Control]) -> PaperTable:
     """The table with a row for each control arm below every row of SCRL."""
     extra = []
-    for cell in table.cells:
-        experiment = EXPERIMENTS.get(cell.experiment or "")
-        if experiment is None or experiment.method != "scrl" or experiment.credit or cell.metric == VOTING:
-            continue
+    for cell, experiment in _of_scrl(table):
         for method in controls:
             name = with_method(experiment.name, method)
             row = cell.row.replace("SCRL", method) if "SCRL" in cell.row else f"{cell.row}, {method}"
@@ -90,15 +87,20 @@ def with_voting(table: PaperTable) -> PaperTable:
         if cell.metric == "pass@1" and cell.experiment in EXPERIMENTS and EXPERIMENTS[cell.experiment].method is None
     }
     extra = []
-    for cell in table.cells:
-        experiment = EXPERIMENTS.get(cell.experiment or "")
-        if experiment is None or experiment.method != "scrl" or cell.metric != "pass@1" or experiment.credit:
-            continue
+    for cell, experiment in _of_scrl(table):
         start = starts.get((cell.section, start_of(experiment), cell.column))
-        if start is not None and experiment.trained_on == cell.measured_on:
+        if start is not None and cell.metric == "pass@1" and experiment.trained_on == cell.measured_on:
             row = f"{start.row}, voting at {experiment.completions}/{experiment.trained}"
             extra.append((start, replace(cell, row=row, metric=VOTING, paper=None, is_peak=False)))
     return _with_rows(table, extra)
+
+
+def _of_scrl(table: PaperTable) -> Iterator[tuple[PaperCell, Experiment]]:
+    """The cells that a run of SCRL with its own thresholds fills."""
+    for cell in table.cells:
+        experiment = EXPERIMENTS.get(cell.experiment or "")
+        if experiment is not None and experiment.method == "scrl" and not experiment.credit and cell.metric != VOTING:
+            yield cell, experiment
 
 
 def _with_rows(table: PaperTable, extra: Sequence[tuple[PaperCell, PaperCell]]) -> PaperTable:
