@@ -80,13 +80,13 @@ def test_train_takes_questions_from_memory_and_returns_a_light_result(run):
 
 
 def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tmp_path):
-    with pytest.raises(scrl.InputError, match="has done all its 2 steps"):
+    with pytest.raises(scrl.InputError, match="2 steps"):
         scrl.resume(run.folder)
     with pytest.raises(scrl.InputError, match="questions"):
         scrl.train(SMALL, ["Compute 1+1.", 2], out=tmp_path / "bad")
     with pytest.raises(scrl.InputError, match="out="):
         scrl.train(SMALL, tmp_path / "bad")
-    with pytest.raises(scrl.DataError, match="there is no such file"):
+    with pytest.raises(scrl.DataError, match=r"gone\.txt"):
         scrl.train(SMALL, str(tmp_path / "gone.txt"), out=tmp_path / "bad")
     with pytest.raises(scrl.ConfigError, match="stepz"):
         scrl.train(SMALL | {"stepz": 3}, TEXTS, out=tmp_path / "bad")
@@ -118,7 +118,7 @@ def test_a_run_on_questions_from_memory_is_resumed_from_any_folder(tmp_path, mon
     small = SMALL | {"steps": 1, "evaluation": {"completions": 0}}
     run = scrl.train(small, TEXTS, out="run")
     monkeypatch.chdir("/")
-    with pytest.raises(scrl.InputError, match="has done all its 1 steps"):  # its questions were found
+    with pytest.raises(scrl.InputError, match="1 steps"):  # its questions were found
         scrl.resume(tmp_path / run.folder)
 
 
@@ -187,7 +187,7 @@ def test_sample_label_and_evaluate(run, tmp_path, caplog):
     assert [len(sampled.samples_G) for sampled in groups] == [4, 4]
     unsaid = scrl.sample(str(run.checkpoint), TEXTS[:2], 4, max_tokens=48, temperature=0.7)
     assert [each.group for each in unsaid] == [each.group for each in groups]
-    assert "questions are asked without an instruction" in caplog.text
+    assert "instruction" in caplog.text
     with pytest.raises(scrl.InputError, match="1 of 1 prompts"):
         scrl.sample("embedded", ["What is 1+1?"], 4)
     assert scrl.assign_credit(groups[0].group).rewards.shape == (4,)

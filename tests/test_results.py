@@ -1,12 +1,14 @@
 """Results on real models: every published table is made again from the small files that are kept."""
 
 import json
+import random
 import re
 
 import keep
 import numpy as np
 import pytest
 import tables
+import variants
 import yaml
 from line_files import write_lines
 from tables import RESULTS, STUDIES, Kept, Questions, Study, difference, mean_of, step_mean
@@ -197,3 +199,35 @@ def test_what_is_kept_of_a_run_and_of_an_evaluation(tmp_path):
     assert len(about["commit"]) == 40
     with pytest.raises(FileExistsError):
         keep.keep(out, run)
+
+
+# Variants of questions
+
+
+@pytest.mark.parametrize(("question", "kept", "changed"), [
+    ("Of 12 eggs 3 break. The other eggs, 12 less 3, sell at 2 dollars.", [], [12, 3, 12, 3, 2]),
+    ("In 1999 the 3rd shop sold 1/2 of 40 at 10:30, 20% off, for $2.50.", ["1999", "3rd", "1/2", "10:30", "20%", "2.50"], [40]),
+    ("A house costs $80,000, repairs 50,000.", [], [80000, 50000]),
+])  # fmt: skip
+def test_a_variant_has_other_numbers_in_the_same_order(question, kept, changed):
+    for seed in range(20):
+        asked = variants.variant(question, {question}, random.Random(seed))
+        assert asked == variants.variant(question, {question}, random.Random(seed))
+        assert all(piece in asked for piece in kept)
+        assert re.sub(r"[\d,]", "", asked) == re.sub(r"[\d,]", "", question)
+        new = [n for n in map(variants.read, variants.NUMBER.findall(asked)) if not 1900 <= n < 2100]
+        pairs = sorted(zip(changed, new, strict=True))
+        assert all((a < c) == (b < d) and (a == c) == (b == d) for a, b in pairs for c, d in pairs)
+        assert all(a != b and a / 2 <= b <= 2 * a + 6 for a, b in pairs)
+        assert all(b % factor == 0 for a, b in pairs for factor in (2, 3, 5, 10) if a % factor == 0)
+        assert asked.count(",") == question.count(",")
+
+
+def test_the_file_of_variants_has_no_question_twice(tmp_path, capsys, monkeypatch):
+    write_lines(tmp_path / "q.jsonl", [{"id": "a", "question": "2 of 4?"}, {"id": "b", "question": "None?"}])
+    monkeypatch.setattr("sys.argv", ["variants.py", str(tmp_path / "q.jsonl"), "9"])
+    variants.main()
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    asked = [row["question"] for row in rows]
+    assert len(set(asked)) == len(asked) > 2
+    assert [row["id"] for row in rows][:3] == ["a", "b", "a-1"]  # nothing can be changed in b

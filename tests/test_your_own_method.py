@@ -54,7 +54,7 @@ def test_the_commands_of_the_page_run(folder):
         same = [o for o in rollouts if all(o[k] == line[k] for k in ("step", "question_id", "answer_class"))]
         assert line["reward"] == pytest.approx((len(same) / 8) ** 2 if line["answer_class"] else 0)
     resumed = run("train", "--resume", "my-run", cwd=folder)  # opened with its method, and found to be done
-    assert "my-run: has done all its 2 steps" in resumed.stderr
+    assert "my-run: has done all" in resumed.stderr
 
 
 def test_the_script_of_the_page_prints_what_it_says(folder):

@@ -37,13 +37,10 @@ def test_rows_say_answer_agreement_trust_and_change():
 
 
 @pytest.mark.parametrize(("samples", "is_trusted"), [(LEAST_COMPLETIONS - 1, False), (LEAST_COMPLETIONS, True)])
-def test_few_votes_are_trusted_by_nobody(samples, is_trusted, tmp_path, capsys):
+def test_few_votes_are_trusted_by_nobody(samples, is_trusted):
     all_agree = evaluation(4, {"a": votes(("5", 1.0))}) | {"samples": samples}
     (row,) = answer_rows(all_agree)
     assert (row.is_trusted, row.note is None) == (is_trusted, is_trusted)
-    write_lines(tmp_path / "evaluations.jsonl", [all_agree])
-    assert main(["answers", str(tmp_path)]) == 0
-    assert ("None of these answers is trusted" in capsys.readouterr().out) == (not is_trusted)
 
 
 @pytest.fixture

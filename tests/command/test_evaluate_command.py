@@ -214,7 +214,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(evaluate, tmp_
 def test_columns_of_a_file_can_be_named(evaluate, refusal, tmp_path):
     (tmp_path / "de.csv").write_text("frage,antwort\nCompute 2+2.,4\nCompute 3+3.,6\n", encoding="utf-8")
     words = ("embedded", "de.csv", *TINY, "--instruction", "", "--out", "e")
-    assert "Say which one it is with question_column (--question-column)" in refusal("evaluate", *words)
+    assert "--question-column" in refusal("evaluate", *words)
     assert evaluate(*words, "--question-column", "frage", "--gold-column", "antwort")[0] == 0
     (record,) = read_lines(tmp_path / "e" / "evaluations.jsonl")
     assert (record["questions"], record["gold_questions"]) == (2, 2)

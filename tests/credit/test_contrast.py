@@ -186,16 +186,16 @@ def test_assign_credit_takes_the_groups_of_other_questions():
 
 def test_what_is_not_there_is_refused_in_words():
     own = Group.from_answers(["1", "2"], question_id="q")
-    with pytest.raises(InputError, match=r"'q': method 'contrast' needs the votes of other questions; .*elsewhere=…"):
+    with pytest.raises(InputError, match=r"'q': method 'contrast' .*elsewhere=…"):
         scrl.assign_credit(own, "contrast")
     for twice in ([*groups(2, "1"), own], [*groups(2, "1"), *groups(1, "2")]):
         with pytest.raises(InputError, match=r"elsewhere: question '(q|other-0)' appears twice"):
             scrl.assign_credit(own, "contrast", elsewhere=twice)
-    with pytest.raises(InputError, match="there is only one question"):
+    with pytest.raises(InputError, match=r"contrast.*one question"):
         require_others(["q"], "contrast")
     require_others(["q", "p"], "contrast")
-    assert few_others(30) == "the other questions' votes (p̄, stock answers) count once 8 of them have been seen"
-    assert few_others(4).endswith("and only 4 can be: they never count")
+    assert few_others(4).startswith(few_others(30))
+    assert "only 4" in few_others(4)
 
 
 # Where rules push

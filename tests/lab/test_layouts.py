@@ -82,7 +82,7 @@ def test_openai_batch_output_with_the_likeliest_tokens(tmp_path):
     failed = {"id": "batch_req_2", "custom_id": "q8", "response": None, "error": {"code": "batch_expired"}}
     file = open_completions(write_lines(tmp_path / "b.jsonl", [failed, batch, failed]))
     assert list(file.rollouts()) == [rollout._replace(line=2) for rollout in rollouts]
-    assert "failed and are left out: 2" in file.note
+    assert "left out: 2" in file.note
     assert [r.question_id for r in rollouts] == ["q7", "q7"]
     assert [r.is_finished for r in rollouts] == [True, False]
     assert rollouts[0].entropy == pytest.approx(0.75 * math.log(4) / 2 + 0.0)  # ½·1 + ½·2 bits = 1.5 bits, halved
@@ -180,7 +180,7 @@ def test_what_cannot_be_read_is_refused_with_its_line(tmp_path, row):
 def test_a_folder_of_two_kinds_is_refused(tmp_path):
     write_lines(tmp_path / "a.jsonl", [])
     (tmp_path / "a.parquet").write_bytes(b"")
-    with pytest.raises(DataError, match="one kind of files"):
+    with pytest.raises(DataError, match=r"\.parquet"):
         read(tmp_path)
 
 
@@ -190,7 +190,7 @@ def test_label_audit_and_sweep_read_them_and_say_so(tmp_path):
     assert json.loads((tmp_path / "s.json").read_text())["positive_accuracy"] == 1.0
     refused = scrl("label", FILES / "verl", "--method", "scrl")
     assert refused.returncode == 2
-    assert "an entropy for every completion" in refused.stderr
+    assert "an entropy" in refused.stderr
     for command in ("audit", "sweep"):
         done = scrl(command, FILES / "samples_sums.jsonl")
         assert done.returncode == 0, done.stderr
@@ -229,7 +229,7 @@ def test_questions_with_several_right_answers_are_counted_everywhere(tmp_path):
     for command, *more in commands:
         done = scrl(command, path, *more)
         assert done.returncode == 0, done.stderr
-        assert "2 questions have several right answers" in " ".join(done.stdout.split()), command
+        assert "2 questions have several" in " ".join(done.stdout.split()), command
     summary = json.loads((tmp_path / "s").read_text())
     assert (summary["several_golds"], summary["gold_questions"]) == (2, 1)
     assert json.loads((tmp_path / "a").read_text())["several_golds"] == 2

@@ -106,6 +106,6 @@ def test_where_nothing_fits_the_plan_says_what_each_engine_needs():
     plan = planned(model=LARGE, gpus=8)
     assert not plan.fits
     # GiB of training: 16 · 70.55e9 / 8 bytes are 131.4; gathered 8.7, activations 5.3, logits 2.9, overhead 6
-    assert "verl, FSDP2: does not fit, needs 154.3 a GPU at least" in list(gpu_lines(plan))
+    assert any(line.startswith("verl") and "154.3" in line for line in gpu_lines(plan))
     assert planned(155, model=LARGE, gpus=8).fits
     assert planned(model=LARGE, gpus=8, lora=True).fits

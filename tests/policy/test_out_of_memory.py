@@ -58,7 +58,7 @@ def test_the_micro_batch_halves_until_it_fits_and_the_update_is_the_same(
     report = policy.update([group], [CREDIT])
     assert memory.runs == runs
     assert policy.micro_batch == sizes[-1]
-    assert report.notes == tuple(f"memory ran out: compute.micro_batch is now {size}" for size in sizes)
+    assert [note.partition("compute.")[2] for note in report.notes] == [f"micro_batch is now {size}" for size in sizes]
     assert torch.equal(weights_of(language_model), updated_weights(group, sizes[-1], dtype))
     assert policy.update([group], [CREDIT]).notes == ()  # and it stays there
     assert memory.runs[len(runs) :] == [sizes[-1]] * (6 // sizes[-1])
@@ -161,7 +161,7 @@ def test_the_tokens_halve_and_the_update_is_the_same(group):
     memory = Memory(language_model, room=tokens // 2, unit="tokens")
     report = policy.update([group], [CREDIT])
     assert (policy.micro_batch, policy.most_tokens) == (16, tokens // 2)
-    assert report.notes == (f"memory ran out: passes of an update take at most {tokens // 2} tokens",)
+    assert [str(tokens // 2) in note for note in report.notes] == [True]
     assert tokens // 2 < memory.runs[0] <= tokens  # copies of a shared prompt's keys count too
     assert all(run <= tokens // 2 for run in memory.runs[1:])
     assert_close(weights_of(language_model), updated_weights(group, 16, is_packed=True), 1e-5)

@@ -200,7 +200,7 @@ def test_a_file_of_completions_has_a_page_with_the_audits_verdict(tmp_path):
     path = write_lines(tmp_path / "votes.jsonl", rows)
     html = write_report([open_completions(path)], tmp_path / "page.html").read_text(encoding="utf-8")
     page = assert_safe(html)
-    assert "100.0 % of the most frequent answers are right" in page.text
+    assert "100.0 % of the most frequent" in page.text
     assert "3 questions, 3 groups, 12 completions" in page.text
     data = data_of(html)
     assert data["questions"][2] == {"id": "q2", "text": "Is it 2?", "gold": "4"}

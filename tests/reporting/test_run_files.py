@@ -126,7 +126,7 @@ def test_only_evaluations_made_alike_are_put_together(make_run):
 
 def test_folders_must_be_given_once_and_exist(make_run, tmp_path):
     folder = make_run()
-    with pytest.raises(InputError, match="at least one run folder"):
+    with pytest.raises(InputError, match="run folder"):
         read_runs([])
     with pytest.raises(InputError, match="more than once"):
         read_runs([folder, tmp_path / "scrl" / ".." / "scrl"])

@@ -86,7 +86,7 @@ def test_the_best_checkpoint_is_the_one_with_most_agreement_over_the_last_epoch(
     assert run.state.best_step == scores.index(max(scores)) + 1
     card = (tmp_path / "run" / "checkpoints" / "best" / "README.md").read_text()
     assert f"# embedded after {run.state.best_step} step" in card
-    assert "no gold answer was used" in card
+    assert "no gold" in card
 
 
 def test_a_low_rank_adapter_is_trained_and_saved_as_peft_wants_it(tmp_path):
@@ -216,7 +216,7 @@ def test_when_memory_ends_with_one_completion_the_run_ends_in_words(tmp_path, mo
 
 def test_a_run_whose_completions_have_no_answers_says_what_to_try(tmp_path):
     _, heard = do(tmp_path / "run", "sampling.max_tokens=2", "steps=1", "probe=0", *QUIET)
-    assert "hardly any completion has an answer" in heard.text
+    assert "sampling.max_tokens" in heard.text
     (line,) = metrics(tmp_path / "run")
     assert (line["no_answer_share"], line["truncated_share"], line["signal_share"]) == (1.0, 1.0, 0.0)
 
@@ -268,7 +268,7 @@ def test_trackers_hear_every_number_of_every_step_and_are_closed_whatever_happen
     steps = [(line.pop("step"), line) for line in read_lines(tmp_path / "run" / "metrics.jsonl")]
     assert tracked == [("run", "scrl"), *steps, "closed"]
     tracked.clear()
-    with pytest.raises(InputError, match="has done all its 2 steps"):
+    with pytest.raises(InputError, match="2 steps"):
         go_on(tmp_path / "run")
     assert tracked == []  # they are opened for steps alone
     with pytest.raises(TrainingError, match=r"trackers: broken .*no connection"):

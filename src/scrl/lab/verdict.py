@@ -45,7 +45,9 @@ def _weak_votes(audit: Mapping[str, Any]) -> Iterator[Finding]:
     votes, gold = audit["votes"], audit["gold"]
     missing, unanimous, sharp = votes["no_answer_share"], votes["unanimous_share"], votes["sharp_share"]
     if missing >= NO_ANSWER:
-        words = f"Hardly readable: {missing:.0%} of completions have no answer. Try another --reader or more tokens."
+        words = (
+            f"Few votes: {missing:.0%} of completions have no answer that counts. Change --reader or allow more tokens."
+        )
         yield Finding("no_answers", words, {"no_answer_share": missing})
     if unanimous >= UNANIMOUS_SHARE:
         words = (
