@@ -36,10 +36,6 @@ class Standing:
         reasons = "; ".join(self.stopped_for)
         return f"the guard stopped the run after step {self.step}: {reasons}" if reasons else None
 
-    def is_ruined_at(self, step: int) -> bool:
-        """Whether the guard stopped the run after exactly this step."""
-        return bool(self.stopped_for) and step == self.step
-
 
 def standing_of(run: Path) -> Standing | None:
     """The state of a run; None before its first checkpoint, and on an engine that keeps no state of ours."""
