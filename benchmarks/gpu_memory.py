@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -31,7 +32,7 @@ from scrl.listener import Listener
 from scrl.planning.memory import work_of
 from scrl.planning.plan import memory_bytes
 from scrl.planning.shapes import SHAPES, ModelShape, counted_shape
-from scrl.policy.model import LanguageModel, add_adapter, recompute_activations
+from scrl.policy.model import LanguageModel, add_adapter, pick_dtype, recompute_activations
 from scrl.policy.settings import ComputeSettings, LoraSettings
 from scrl.training.loop import train
 
@@ -175,7 +176,8 @@ def take_steps(case: Case, settings: Sequence[str]) -> dict[str, Any]:
             model = random_model(case.shape, config.compute, config.lora, device)
             weights = model.model.num_parameters()
             shape = counted_shape(model.model.config, weights)
-            plan = memory_bytes(config, shape, work_of(config, 4))
+            size = pick_dtype(config.compute.dtype, device).itemsize
+            plan = memory_bytes(shape, replace(work_of(config, 4), size=size))
             found |= {"weights": weights, "planned": sum(plan.values()) / 2**30}
             for name, value in {
                 "scrl.training.base_run.load_model": lambda *_, **__: model,

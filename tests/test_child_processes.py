@@ -30,7 +30,7 @@ def is_running(pid):
 
 
 def wait_until_gone(*pids):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 600
     while (left := [pid for pid in pids if is_running(pid)]) and time.monotonic() < deadline:
         time.sleep(0.05)
     return left

@@ -92,18 +92,35 @@ def module_of(path):
     return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
+PATHS = {module_of(path): path for path in SOURCE.rglob("*.py")}
+
+
+def imported_modules(module, nodes_of):
+    """What the imports among these nodes of a module name of the package."""
+    names = set()
+    for node in nodes_of(ast.parse(PATHS[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names & PATHS.keys() - {module}
+
+
 def test_no_modules_import_each_other_in_a_circle():
     """Not within a package either, and not inside a function, where only a reader would run round."""
-    paths, imports = {module_of(path): path for path in SOURCE.rglob("*.py")}, {}
-    for module, path in paths.items():
-        names = set()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom):
-                names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-            elif isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-        imports[module] = names & paths.keys() - {module}
+    imports = {module: imported_modules(module, ast.walk) for module in PATHS}
     assert list(TopologicalSorter(imports).static_order())  # an error names the circle
+
+
+@pytest.mark.parametrize("module", ["trl.run", "trl.rollouts", "verl.run", "verl.trainer"])
+def test_other_engines_leave_the_local_policy_alone(module):
+    """Read from the source, since they may not be installed: what loads with the module, not what its functions import."""
+    loaded, found = set(), {f"scrl.engines.{module}"}
+    while found:
+        loaded |= found
+        found = set().union(*(imported_modules(name, lambda tree: tree.body) for name in found)) - loaded
+    assert "scrl.training.crediting" in loaded
+    assert not loaded & {"scrl.policy.policy", "scrl.policy.optimizer", "scrl.policy.checkpoint", "scrl.sampling.local"}
 
 
 def test_gold_answers_are_read_only_by_evaluation():
@@ -165,7 +182,8 @@ def test_nothing_that_trains_knows_which_method_runs():
     ("scrl", ("torch", "transformers", "matplotlib", "sympy", "rich", "cyclopts", "scrl.lab")),
     ("scrl.cli.main", ("torch", "transformers", "matplotlib")),
     ("scrl.training.crediting", ("scrl.policy.policy", "scrl.sampling.local")),
-    ("scrl.training.loop", ("matplotlib", "scrl.lab", "scrl.reporting.report")),
+    ("scrl.training.base_run", ("scrl.policy.policy", "scrl.policy.optimizer", "scrl.training.probe")),
+    ("scrl.training.loop", ("matplotlib", "scrl.lab", "scrl.reporting.report", "scrl.reporting.tables")),
 ])  # fmt: skip
 def test_imports_are_light(module, heavy):
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"

@@ -15,20 +15,9 @@ from pydantic import Field, field_validator, model_validator
 from scrl.credit.label_votes import WHOSE
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import CreditRule, credit_rule
+from scrl.data import sources
 from scrl.data.prompts import PromptSettings
 from scrl.data.questions import LoadedQuestions
-from scrl.data.sources import (
-    DataDir,
-    GoldColumn,
-    IdColumn,
-    Limit,
-    ModelName,
-    QuestionColumn,
-    load_source,
-    prompt_defaults,
-    reader_of,
-    whereabouts,
-)
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.evaluation.settings import EvaluationSettings
 from scrl.files.yaml_files import line_of, parse_yaml, read_yaml
@@ -70,13 +59,13 @@ class GuardSettings(Settings):
 class RunConfig(Settings):
     """Everything that decides what a run does."""
 
-    model: ModelName = Field(description="A model folder, a hub id, `embedded` or `embedded-hasty`.")
+    model: sources.ModelName = Field(description="A model folder, a hub id, `embedded` or `embedded-hasty`.")
     questions: str = Field(description="A file (.txt .md .jsonl .json .csv .tsv .parquet), a hub id, arithmetic:LEVEL.")
-    question_column: QuestionColumn = None
-    gold_column: GoldColumn = None
-    id_column: IdColumn = None
-    limit: Limit = None
-    data_dir: DataDir = None
+    question_column: sources.QuestionColumn = None
+    gold_column: sources.GoldColumn = None
+    id_column: sources.IdColumn = None
+    limit: sources.Limit = None
+    data_dir: sources.DataDir = None
 
     method: str = Field("scrl", description="What decides the rewards: one of `scrl methods`, or module:NAME.")
     preset: str = Field("paper", description="`paper`, or `official`: as the authors' released code does it.")
@@ -206,7 +195,7 @@ class RunConfig(Settings):
         return self._load(source, may_lack=True) if source else None
 
     def _load(self, source: str, limit: int | None = None, *, may_lack: bool = False) -> LoadedQuestions:
-        return load_source(source, seed=self.seed, limit=limit, may_lack=may_lack, **whereabouts(self))
+        return sources.load_source(source, seed=self.seed, limit=limit, may_lack=may_lack, **sources.whereabouts(self))
 
 
 def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
@@ -218,10 +207,10 @@ def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
             optimizer = optimizer.model_dump(exclude_unset=True)
         values = merged({"optimizer": {"learning_rate": ADAPTER_LEARNING_RATE}}, values | {"optimizer": optimizer})
     if values.get("reader") is None:
-        values = merged(values, {"reader": reader_of(questions)})
+        values = merged(values, {"reader": sources.reader_of(questions)})
     if not isinstance(prompt, Mapping):
         return values
-    defaults = prompt_defaults(questions, str(values["reader"])).items()
+    defaults = sources.prompt_defaults(questions, str(values["reader"])).items()
     return merged(values, {"prompt": {name: value for name, value in defaults if prompt.get(name) is None}})
 
 

@@ -116,7 +116,7 @@ def as_optimizer(folder, save):
     assert done.returncode == 0, done.stderr
     (folder / "config.yaml").write_text((folder / "config.yaml").read_text().replace("steps: 1", "steps: 2"))
     save(folder / "checkpoints" / "last" / "optimizer.pt")
-    write_sums(folder / "checkpoints" / "last", 1)
+    write_sums(folder / "checkpoints" / "last", 1, "")
     return "train", "--resume", folder
 
 

@@ -68,15 +68,15 @@ class Code:
 
 def hide_code(run):
     torch.save({"state": Code()}, run / LAST / "optimizer.pt")
-    write_sums(run / LAST, 1)
+    write_sums(run / LAST, 1, "")
 
 
 DAMAGE = {
     **{f"a flipped byte in {name}": lambda run, n=name: flip(run / LAST / n) for name in FILES},
     **{f"{name} is empty": lambda run, n=name: (run / LAST / n).write_bytes(b"") for name in FILES},
     **{f"{name} is gone": lambda run, n=name: (run / LAST / n).unlink() for name in FILES},
-    "optimizer.pt is empty, and the sums fit": lambda run: (run / LAST / "optimizer.pt").write_bytes(b"") or write_sums(run / LAST, 1),
-    "weights are half, and the sums fit": lambda run: os.truncate(run / LAST / "model.safetensors", 9999) or write_sums(run / LAST, 1),
+    "optimizer.pt is empty, and the sums fit": lambda run: (run / LAST / "optimizer.pt").write_bytes(b"") or write_sums(run / LAST, 1, ""),
+    "weights are half, and the sums fit": lambda run: os.truncate(run / LAST / "model.safetensors", 9999) or write_sums(run / LAST, 1, ""),
     "code in optimizer.pt": hide_code,
     "a flipped byte in metrics.jsonl": lambda run: flip(run / "metrics.jsonl"),
     "a flipped byte in rollouts.jsonl": lambda run: flip(run / "rollouts.jsonl"),

@@ -10,7 +10,7 @@ from line_files import read_lines, write_lines
 from scrl.errors import DataError
 from scrl.recipes.catalogue import benchmark_at, table_at
 from scrl.recipes.jobs import VOTING, jobs, with_controls, with_voting
-from scrl.recipes.outcome_tables import Value, caption_of, cell_text, number_table, outcome_table, values_of
+from scrl.recipes.outcome_tables import Value, caption_of, number_table, ours_and_papers, outcome_table, values_of
 from scrl.recipes.paper import GAIN, SERIES, TABLES
 from scrl.recipes.reproduce import Choices
 from scrl.reporting.tables import as_csv, as_latex, as_markdown
@@ -135,6 +135,18 @@ def test_seeds_are_averaged_question_by_question(tmp_path):
     assert three.mean == pytest.approx(100 * (0 + 0.5 + 0.5 + 1.0) / 4)
 
 
+def test_every_seed_counts_alike_however_many_questions_it_has(tmp_path):
+    """Seed 1 is right on ¼ of two questions, seed 2 on its one: (¼ + 1) / 2, where a mean over three has ½."""
+    measured(tmp_path, A, "aime25", {"a": 0.0, "b": 0.5}, seed=1)
+    measured(tmp_path, A, "aime25", {"c": 1.0}, seed=2)
+    for seed in (1, 2):  # ¼ more on each question
+        measured(tmp_path, B, "aime25", {"a": 0.25, "b": 0.75} if seed == 1 else {"c": 1.25}, seed=seed)
+    values = values_of(TABLES["table-main"], Choices(seeds=(1, 2)), tmp_path)
+    assert values[place("Qwen2.5-3B + TTRL")].mean == pytest.approx(62.5)
+    assert values[place("Qwen2.5-3B + TTRL")].by_question == pytest.approx({"a": 0, "b": 0.375, "c": 1.5})
+    assert values[place("Qwen2.5-3B Δ", metric=GAIN)].mean == pytest.approx(25)
+
+
 def test_a_starred_value_is_the_peak_of_the_runs_own_evaluations(tmp_path):
     name, row = "qwen2.5-math-7b/minerva/32-16/ttrl", place("Qwen2.5-Math-7B + TTRL", "Minerva")
     measured(tmp_path, name, "minerva", [0.1])
@@ -144,7 +156,7 @@ def test_a_starred_value_is_the_peak_of_the_runs_own_evaluations(tmp_path):
     values = values_of(TABLES["table-main"], Choices(), tmp_path)
     assert values[row].mean == pytest.approx(45)
     cell = next(cell for cell in TABLES["table-main"].cells if cell.place == row)
-    assert cell_text(cell, values[row]) == "45.0 [45.0, 45.0] (14.5*)"
+    assert ours_and_papers(cell, values[row]) == "45.0 [45.0, 45.0] (14.5*)"
 
 
 def test_voting_shows_the_majority_of_all_votes_and_their_number(tmp_path):
@@ -156,7 +168,7 @@ def test_voting_shows_the_majority_of_all_votes_and_their_number(tmp_path):
     value = values_of(table, Choices(seeds=(0, 1, 2)), tmp_path)[row]
     assert (value.mean, value.votes) == (pytest.approx(75), 12)  # 36 votes in 3 seeds
     cell = next(cell for cell in table.cells if cell.place == row)
-    assert cell_text(cell, value).endswith(" with 12 votes")
+    assert ours_and_papers(cell, value).endswith(" with 12 votes")
 
 
 def test_dynamics_are_the_evaluations_on_the_way_not_what_training_sampled(tmp_path):
@@ -180,12 +192,12 @@ def test_dynamics_are_the_evaluations_on_the_way_not_what_training_sampled(tmp_p
 def test_cells_say_ours_first_then_the_papers():
     cells = {cell.place: cell for cell in TABLES["table-main"].cells}
     scrl, gain = cells[place("Qwen2.5-3B + SCRL")], cells[place("Qwen2.5-3B Δ", metric=GAIN)]
-    assert cell_text(scrl, Value(8.44, 2.0, 15.06)) == "8.4 [2.0, 15.1] (8.4)"
-    assert cell_text(scrl, None) == "– (8.4)"
-    assert cell_text(gain, Value(5.76, -1.0, 9.0)) == "Δ +5.8 [-1.0, 9.0] (5.8)"
-    assert cell_text(gain, Value(-5.76)) == "Δ -5.8 (5.8)"
+    assert ours_and_papers(scrl, Value(8.44, 2.0, 15.06)) == "8.4 [2.0, 15.1] (8.4)"
+    assert ours_and_papers(scrl, None) == "– (8.4)"
+    assert ours_and_papers(gain, Value(5.76, -1.0, 9.0)) == "Δ +5.8 [-1.0, 9.0] (5.8)"
+    assert ours_and_papers(gain, Value(-5.76)) == "Δ -5.8 (5.8)"
     copied = next(cell for cell in TABLES["table-llama"].cells if cell.copied_from == "COMPASS")
-    assert cell_text(copied, None) == f"– ({copied.paper:g}, COMPASS)"
+    assert ours_and_papers(copied, None) == f"– ({copied.paper:g}, COMPASS)"
 
 
 def test_the_caption_says_how_many_of_what_for_this_table_alone(tmp_path):

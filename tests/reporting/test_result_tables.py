@@ -27,7 +27,7 @@ def rows_of(*places):
 
 def note_best(folder, step):
     (folder / "checkpoints" / "best").mkdir(parents=True)
-    write_sums(folder / "checkpoints" / "best", step)
+    write_sums(folder / "checkpoints" / "best", step, "")
 
 
 # Rows

@@ -60,7 +60,7 @@ def edit_state(run, **changes):
     path = run / "checkpoints" / "last" / "trainer_state.json"
     state = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({key: value for key, value in state.items() if value is not GONE}))
-    write_sums(path.parent, 1)
+    write_sums(path.parent, 1, "")
 
 
 GONE = object()
@@ -90,7 +90,7 @@ STATE = {
     "best_score": ("high", []), "best_step": ("1", -1), "sampler_rows": ("many", -3, None), "evaluated_at": ("0", {}),
     "reference_shares": ([], {"q": "x"}), "is_released": (3, "no"), "last_votes": (3, {"q": 1}, {"q": {"a": [1, 0]}}, []),
     "questions": (3, "other", GONE), "files": ({}, {"../victim.txt": 0}, [], GONE, {"metrics.jsonl": 0}, {"metrics.jsonl": "0"}),
-    "micro_batch": ("x", -1, [], 0), "most_tokens": ("x", -1, True), "surplus": (1,), "version": (GONE, 0, 2, "1"),
+    "micro_batch": ("x", -1, [], 0), "most_tokens": ("x", -1, True), "surplus": (1,), "settings": (GONE, {}, []), "version": (GONE, 0, 2, "1"),
 }  # fmt: skip
 DAMAGE = {
     **{f"a flipped byte at {place} of {name}": lambda run, n=name, p=place: flip(run / LAST / n, p)
@@ -167,6 +167,12 @@ def test_a_damaged_checkpoint_is_no_model(use, run):
     flip(run / LAST / "model.safetensors")
     with pytest.raises(InputError, match=r"model\.safetensors"):
         USES[use](run)
+
+
+def test_a_run_whose_state_does_not_say_its_settings_is_not_exported(run):
+    edit_state(run, settings=GONE)
+    with pytest.raises(InputError, match=r"trainer_state\.json.*settings"):
+        find_checkpoint(run)
 
 
 def test_the_best_of_another_run_is_no_model_and_no_run_goes_on_beside_it(run, no_report, tmp_path):
@@ -261,7 +267,7 @@ def test_the_old_checkpoint_goes_only_after_the_new_one_is_on_the_disk(tmp_path,
     fsync, remove = os.fsync, run_folder._remove
     monkeypatch.setattr(os, "fsync", lambda fd: (done.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), fsync(fd)))
     monkeypatch.setattr(run_folder, "_remove", lambda path: (done.append(f"remove {path.name}"), remove(path)))
-    folder.save(folder.last, lambda place: (place / "weights").write_text("x"), 1)
+    folder.save(folder.last, lambda place: (place / "weights").write_text("x"), 1, "run")
     last = len(done) - 1 - done[::-1].index("remove .last.old")
     assert {"weights", "checkpoint.json", ".last.draft", "checkpoints", *run_folder.FILES} <= set(done[:last])
 
@@ -352,6 +358,6 @@ def test_a_full_disk_is_named_with_what_was_written_and_what_is_free(tmp_path, m
         raise RuntimeError("enforce fail at inline_container.cc")
 
     with pytest.raises(TrainingError, match="full"):
-        folder.save(folder.last, fail, 1)
+        folder.save(folder.last, fail, 1, "run")
     with pytest.raises(InputError, match=r"3\.00 GB"):
         check_room(tmp_path / "new", 3 * 10**9)

@@ -156,7 +156,7 @@ def test_the_lines_of_every_card_answer_a_question_without_the_package(exported)
 
 
 def test_a_checkpoint_that_was_not_evaluated_says_whose_numbers_and_answers_there_are(run, tmp_path, capsys):
-    write_sums(run["full"] / "checkpoints" / "best", 1)
+    write_sums(run["full"] / "checkpoints" / "best", 1, "")
     assert main(["export", str(run["full"]), "--out", str(tmp_path / "best")]) == 0
     assert f"scrl export {run['full']} --checkpoint last" in capsys.readouterr().out
     card = (tmp_path / "best" / "README.md").read_text(encoding="utf-8")
@@ -169,7 +169,7 @@ def test_a_checkpoint_that_was_not_evaluated_says_whose_numbers_and_answers_ther
 def test_best_is_the_default_and_the_type_can_be_chosen(run, tmp_path, capsys):
     # of an earlier best, before a kill
     change(run["full"] / "checkpoints" / "last" / "trainer_state.json", best_step=7)
-    write_sums(run["full"] / "checkpoints" / "last", 2)
+    write_sums(run["full"] / "checkpoints" / "last", 2, "")
     assert main(["export", str(run["full"]), "--out", str(tmp_path / "a"), "--dtype", "float16"]) == 0
     step = json.loads((run["full"] / "checkpoints" / "best" / "checkpoint.json").read_text())["step"]
     assert f"checkpoints/best, of step {step}\n" in capsys.readouterr().out

@@ -10,17 +10,17 @@ from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question, Sample, Sampled
+from scrl.reporting.text import duration
+from scrl.training.guard import why_no_signal
 from scrl.training.loop import open_run
 from scrl.training.probe import (
     Probe,
     cost_note,
     count_by_reader,
-    duration,
     probe_notes,
     proposals,
     shift,
     shift_note,
-    why_no_signal,
 )
 
 QUIET = ("evaluation.completions=0", "steps=1")

@@ -37,10 +37,10 @@ def test_a_new_folder_holds_the_settings_the_environment_and_three_empty_files(f
 
 
 def test_a_saved_checkpoint_replaces_the_one_before_and_leaves_nothing_else(folder):
-    folder.save(folder.last, fill("first"), 1)
+    folder.save(folder.last, fill("first"), 1, "run")
     assert checkpoints(folder) == {"last": "first"}
-    folder.save(folder.last, fill("second"), 1)
-    folder.save(folder.best, fill("best"), 1)
+    folder.save(folder.last, fill("second"), 1, "run")
+    folder.save(folder.best, fill("best"), 1, "run")
     assert checkpoints(folder) == {"last": "second", "best": "best"}
 
 
@@ -61,7 +61,7 @@ def test_whatever_a_kill_left_becomes_whole_checkpoints(folder, left, recovered)
         (folder.path / "checkpoints" / name).mkdir()
         (folder.path / "checkpoints" / name / "weights").write_text(content)
         if content != "half":
-            write_sums(folder.path / "checkpoints" / name, 1)
+            write_sums(folder.path / "checkpoints" / name, 1, "")
     folder.recover()
     assert checkpoints(folder) == recovered
     folder.recover()  # and once more changes nothing
@@ -74,11 +74,11 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(folder):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(TrainingError, match="No space left on device"):
-        folder.save(folder.last, fail, 1)
+        folder.save(folder.last, fail, 1, "run")
     assert checkpoints(folder) == {}
-    folder.save(folder.last, fill("first"), 1)
+    folder.save(folder.last, fill("first"), 1, "run")
     with pytest.raises(TrainingError, match=r"No space left on device.*last"):
-        folder.save(folder.last, fail, 1)
+        folder.save(folder.last, fail, 1, "run")
     assert checkpoints(folder) == {"last": "first"}
 
 
@@ -112,7 +112,7 @@ def test_a_run_is_written_by_one_process_alone(folder):
 
 @pytest.mark.parametrize("method", ["scrl", "oracle"])
 def test_a_checkpoint_says_where_its_rewards_came_from(method):
-    assert ("label-free" in model_card(small(f"method={method}"), Standing(2))) == (method == "scrl")
+    assert ("label-free" in model_card(small(f"method={method}"), Standing(2, ()))) == (method == "scrl")
 
 
 def test_no_number_is_written_that_json_does_not_know(folder):

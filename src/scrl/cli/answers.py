@@ -17,18 +17,7 @@ from scrl.cli.evaluate import given_settings, measure_and_show, measurement_sett
 from scrl.cli.settings import Words
 from scrl.cli.terminal import plain_console, say
 from scrl.errors import InputError
-from scrl.evaluation.answer_sheet import (
-    AnswerRow,
-    answer_rows,
-    digits_of,
-    draw_checks,
-    how_to_measure,
-    measured_before,
-    read_checks,
-    why_none_is_trusted,
-    with_trust,
-    write_answers,
-)
+from scrl.evaluation import answer_sheet as sheet
 from scrl.evaluation.trust import Choice
 from scrl.files.folders import new_run_folder
 from scrl.files.whole_files import write_whole
@@ -54,13 +43,9 @@ def answers(
     r"""Write the answer to every question, from a run's files or with any model: answers.jsonl and answers.csv.
 
     Example: scrl answers runs/001
-
     Example: scrl answers --model Qwen/Qwen2.5-3B --questions mine.jsonl --completions 16
-
     Example: scrl answers runs/001 --draw-check 100
-
     Example: scrl answers runs/001 --check checks.csv --max-error 0.2
-
     Example: scrl answers --explain '\frac12' 0.50 'x = 1/2'
 
     Parameters
@@ -100,22 +85,22 @@ def answers(
         place, out = str(folder), None
     source = read_place(place)
     after, before = _evaluations(source, benchmark)
-    rows, choice, folder = answer_rows(after, before, source.standing), None, out or source.folder
+    rows, choice, folder = sheet.answer_rows(after, before, source.standing), None, out or source.folder
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     if draw_check is not None:
-        path = write_checks(draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder)
+        path = write_checks(sheet.draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder)
         hint = f"fill in the right answer of each, then scrl answers … --check {path}"
         console.print(f"wrote {path}: {hint}", soft_wrap=True)
         return
     if check is not None:
-        (checks, unread), digits = read_checks(check, rows), digits_of(after)
+        (checks, unread), digits = sheet.read_checks(check, rows), sheet.digits_of(after)
         if unread:
             total = len(checks) + unread
             say(console, f"checks without a readable answer, left out and not counted as wrong: {unread} of {total}")
-        rows, choice = with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
-    files = write_answers(rows, folder)
-    doubt = why_none_is_trusted(after, source.standing)
+        rows, choice = sheet.with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
+    files = sheet.write_answers(rows, folder)
+    doubt = sheet.why_none_is_trusted(after, source.standing)
     for table in tables(rows, is_doubted=doubt is not None):
         console.print(table)
     say(console, *notes(source, after["step"], doubt))
@@ -179,7 +164,7 @@ def _evaluations(source: Place, benchmark: str | None) -> tuple[Evaluation, Eval
     return after, first if first["step"] < after["step"] else None
 
 
-def write_checks(drawn: Sequence[AnswerRow], folder: Path) -> Path:
+def write_checks(drawn: Sequence[sheet.AnswerRow], folder: Path) -> Path:
     """checks.csv with the questions drawn, for the user to fill in."""
     path = folder / "checks.csv"
     if path.exists():
@@ -198,12 +183,12 @@ def notes(source: Place, step: int, doubt: str | None) -> Iterator[str]:
         yield f"None of these answers is trusted{'' if is_said else f': {doubt}'}."
     if standing is None or config is None:
         return
-    if when := measured_before(step, standing):
-        ways = f": {how_to_measure(source.folder, config, standing)}" if source.step is None else ""
+    if when := sheet.measured_before(step, standing):
+        ways = f": {sheet.how_to_measure(source.folder, config, standing)}" if source.step is None else ""
         yield f"These answers were {when}{ways}"
 
 
-def tables(rows: Sequence[AnswerRow], *, is_doubted: bool) -> list[RichTable]:
+def tables(rows: Sequence[sheet.AnswerRow], *, is_doubted: bool) -> list[RichTable]:
     """The most certain answers, the changed ones and, unless none is trusted, the questions without a clear one."""
     by_share = sorted(rows, key=lambda row: -row.share)
     kinds = {
@@ -219,7 +204,7 @@ def tables(rows: Sequence[AnswerRow], *, is_doubted: bool) -> list[RichTable]:
     ]
 
 
-def _table(title: str, rows: Sequence[AnswerRow]) -> RichTable:
+def _table(title: str, rows: Sequence[sheet.AnswerRow]) -> RichTable:
     """Only the question may be cut; long answers are broken."""
     has_start, has_chance = (any(getattr(row, name) is not None for row in rows) for name in ("start_share", "p_right"))
     header = ("question", "answer", "agree", "runner-up", *["start"] * has_start, *["right"] * has_chance)
@@ -240,7 +225,7 @@ def _table(title: str, rows: Sequence[AnswerRow]) -> RichTable:
     return table
 
 
-def verdict(choice: Choice, rows: Sequence[AnswerRow], max_error: float, population: bool) -> str:
+def verdict(choice: Choice, rows: Sequence[sheet.AnswerRow], max_error: float, population: bool) -> str:
     checked = [row for row in rows if row.checked is not None]
     if choice.chosen is None:
         right = f"{sum(bool(row.checked) for row in checked)} of {len(checked)} checked answers are right"

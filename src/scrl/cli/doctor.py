@@ -79,11 +79,11 @@ def _devices() -> Iterator[str]:
 def _self_test() -> str:
     """Draw two completions with the embedded model and check what was recorded against a plain forward pass."""
     import numpy as np
-    import torch
 
     from scrl.policy.model import load_model
     from scrl.policy.model_paths import EMBEDDED
     from scrl.policy.settings import ComputeSettings
+    from scrl.policy.token_scores import completion_logprobs
     from scrl.sampling.local import LocalSampler
     from scrl.sampling.sampler import Prompt
     from scrl.sampling.settings import SamplingSettings
@@ -93,11 +93,7 @@ def _self_test() -> str:
     prompt = Prompt("doctor", np.asarray(loaded.tokenizer.encode("Compute 2+3*4.\n"), dtype=np.int64))
     sampler = LocalSampler(loaded.model, loaded.tokenizer, max_rows=compute.sampler_rows)
     (samples,) = sampler.sample([prompt], SamplingSettings(max_tokens=48), num_samples=2, seed=0, step=0)
-    tokens = torch.from_numpy(np.concatenate((prompt.tokens_P, samples[0].tokens_T))).to(loaded.device)[None]
-    with torch.no_grad():
-        logprobs = loaded.model(tokens).logits[0].log_softmax(-1)
-    places = torch.arange(len(prompt.tokens_P) - 1, tokens.shape[1] - 1, device=loaded.device)
-    expected = logprobs[places, tokens[0, places + 1]].cpu().numpy()
-    error = float(np.abs(expected - samples[0].logprobs_T).max())
+    (expected_T,) = completion_logprobs(loaded.model, [(prompt.tokens_P, samples[0].tokens_T)])
+    error = float(np.abs(expected_T - samples[0].logprobs_T).max())
     verdict = "ok   " if error < 1e-3 else "BAD  "
     return f"{verdict} sampler and forward pass on {loaded.device}: log-probabilities within {error:.1e}"

@@ -25,7 +25,7 @@ from scrl.settings import merged
 
 REPEATABLE = {"k", "ks", "questions", "benchmarks"}
 """Settings that may be given several times."""
-FEW_ANSWERED = 0.1
+HARDLY_ANSWERED = 0.1
 """Below this share of completions with an answer, the numbers say more about prompt and reader than the model."""
 
 
@@ -149,7 +149,7 @@ def results_table(records: list[dict[str, Any]]) -> Table:
 
 def hints(records: list[dict[str, Any]]) -> Iterator[str]:
     """What to try when hardly any completion has an answer."""
-    few = [record for record in records if record["answered"] < FEW_ANSWERED]
+    few = [record for record in records if record["answered"] < HARDLY_ANSWERED]
     if few:
         shares = ", ".join(f"{record['benchmark']} ({record['truncated']:.0%} cut at --max-tokens)" for record in few)
         yield (

@@ -22,7 +22,6 @@ def export(
     """Write a run's model to a standalone folder: weights, tokenizer, and a card that says how to use it.
 
     Example: scrl export runs/001 --out my-model
-
     Example: scrl export runs/002 --checkpoint last --merge --out my-model
 
     Parameters

@@ -48,21 +48,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     make_printable()
     errors = Console(stderr=True, soft_wrap=True)
     try:
-        with stop_on_sigterm(lambda: None):
+        with stop_on_sigterm():
             app(
                 sys.argv[1:] if arguments is None else arguments,
                 exit_on_error=False,
                 print_error=False,
                 result_action="return_value",
             )
-    except MissingArgumentError as error:
-        errors.print(Text(f"error: {_lacking(error)}"))
-        return 2
-    except CycloptsError as error:
-        errors.print(Text(f"error: {error}\nRun 'scrl --help' or 'scrl COMMAND --help' to see what is possible."))
-        return 2
-    except InputError as error:
-        errors.print(Text(f"error: {error}"))
+    except (InputError, CycloptsError) as error:
+        errors.print(Text(f"error: {_in_words(error)}"))
         return 2
     except CollapseError as stop:
         errors.print(Text(f"stopped: {stop}"))
@@ -86,10 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _lacking(error: MissingArgumentError) -> str:
-    """`scrl export: give --out PATH; see scrl export --help`."""
-    command = " ".join(("scrl", *(error.command_chain or ())))
-    if error.argument is None:
+def _in_words(error: InputError | CycloptsError) -> str:
+    """Of an argument that is missing: `scrl export: give --out PATH; see scrl export --help`."""
+    if isinstance(error, InputError):
         return str(error)
+    if not isinstance(error, MissingArgumentError) or error.argument is None:
+        return f"{error}\nRun 'scrl --help' or 'scrl COMMAND --help' to see what is possible."
+    command = " ".join(("scrl", *(error.command_chain or ())))
     name, kind = error.argument.name, getattr(error.argument.hint, "__name__", "value").upper()
     return f"{command}: give {f'{name} {kind}' if name.startswith('-') else name}; see {command} --help"

@@ -26,9 +26,7 @@ def report(
     """Write one self-contained HTML page about runs or files of completions; or a table of results.
 
     Example: scrl report runs/001/scrl runs/001/ttrl --out comparison.html
-
     Example: scrl report rollouts.jsonl --reader number
-
     Example: scrl report runs/001/scrl runs/001/ttrl --format markdown
 
     Parameters

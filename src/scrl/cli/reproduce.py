@@ -24,7 +24,7 @@ from scrl.files.whole_files import write_whole
 from scrl.recipes import paper
 from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, SEEDS, Experiment, Scale, find, mapping, table_at
 from scrl.recipes.jobs import Control, Job, jobs, select, with_controls, with_voting
-from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, Cell, PaperTable
+from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, PaperCell, PaperTable
 from scrl.reporting.tables import Table, as_csv, as_latex, as_markdown, as_terminal, show_table
 from scrl.reporting.text import counted
 
@@ -215,7 +215,7 @@ def show(table: PaperTable, console: Console) -> None:
     say(console, *notes(table), "")
 
 
-def number_text(cell: Cell) -> str:
+def number_text(cell: PaperCell) -> str:
     form = "+.1f" if cell.metric == paper.GAIN else ".3f" if cell.metric.startswith("entropy") else ".1f"
     return f"{cell.paper:{form}}{'*' if cell.is_peak else ''}{COPIED.get(cell.copied_from or '', '')}"
 

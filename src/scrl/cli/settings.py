@@ -32,7 +32,8 @@ def split_words(
     """`mine.txt --loss.clip-high 0.3 --drop-last` → [mine.txt], [loss.clip_high=0.3, drop_last=true].
 
     `switches` may omit their value, even before a bare word. With `has_bare_settings` seed=1 is a setting too. Files
-    that follow `--questions FILE` are more questions.
+    that follow `--questions FILE` are more questions. Cyclopts has no bare settings, no switch that
+    may also be given as `--drop-last false`, and no option that takes words for as long as they look like files.
     """
     alone: list[str] = []
     settings: list[str] = []
@@ -117,7 +118,10 @@ _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT"}
 
 
 class SettingHelp(DefaultFormatter):
-    """The help of a command that takes settings: they come before its own options."""
+    """The help of a command that takes settings: they come before its own options.
+
+    Cyclopts' help of a model lists all its settings by their long names; this, those that matter by their short ones.
+    """
 
     def __init__(self, names: Names, groups: Mapping[str, str], rest: str) -> None:
         """`rest` says where the other settings are."""

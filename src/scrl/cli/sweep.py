@@ -42,7 +42,6 @@ def sweep(
     """Try thousands of settings on stored completions: how many questions get a label, and how often is it right?
 
     Example: scrl sweep rollouts.jsonl --out sweep.csv
-
     Example: scrl sweep rollouts.jsonl --method scrl --min-share 0.25,0.375,0.5 --min-margin 0,0.125
 
     With gold answers it shows the settings that no other beats in both coverage and precision; without, in coverage and

@@ -31,9 +31,9 @@ def _clean(text: str) -> str:
     return str(printable(_COLOURS.sub("", text)))
 
 
-def plain_console(*, width: int | None = None) -> Console:
+def plain_console() -> Console:
     """A console that prints text as it is: [brackets] and :words: mean nothing, and numbers get no colour."""
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def say(console: Console, *lines: str) -> None:

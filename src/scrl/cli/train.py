@@ -132,7 +132,7 @@ def _other_settings(changes: Sequence[tuple[str, str]], engine: str, folder: Pat
 
 
 def _summarize(folder: Path, note: Callable[[str], None]) -> None:
-    from scrl.training.probe import why_no_signal
+    from scrl.training.guard import why_no_signal
     from scrl.training.run_folder import RunFolder
 
     steps = [line.fields for line in read_json_lines(folder / "metrics.jsonl", note)]

@@ -111,16 +111,11 @@ def read_hub(
     name: str, *, split: str, config: str | None = None, revision: str | None = None, source: str | None = None
 ) -> RawTable:
     """One split of a hub data set; `source` is its name in messages. Without the hub: `HubError`."""
-    options, note = {"split": split}, f"Hub data set {name}"
-    if config:
-        options["name"] = config
-        note += f", configuration {config!r}"
-    note += f", split {split!r}"
-    if revision:
-        options["revision"] = revision
-        note += f", revision {revision}"
+    named = {"name": config, "split": split, "revision": revision}
+    options = {option: value for option, value in named.items() if value}
     rows = _ask_hub(lambda hub: hub.load_dataset(name, **options))
-    return RawTable(_numbered(source or name, rows), (f"{note}.",))
+    about = ", ".join((f"Hub data set {name}", *(f"{option} {value!r}" for option, value in options.items())))
+    return RawTable(_numbered(source or name, rows), (f"{about}.",))
 
 
 def _ask_hub(request: Callable[[Any], Any]) -> Any:
@@ -148,10 +143,8 @@ def _read_txt(path: Path) -> RawTable:
         notes = (*notes, "The numbers or bullets of the list are left out.")
     elif any(_ITEM.match(text) for _, text in asked):
         line, text = next((line, text) for line, text in asked if not _ITEM.match(text))
-        notes = (
-            *notes,
-            f"Some lines are items of a list; the others are questions, too, first line {line}: {text[:40]!r}.",
-        )
+        others = f"the others are questions, too, first line {line}: {text[:40]!r}"
+        notes = (*notes, f"Some lines are items of a list; {others}.")
     rows = [RawRow(str(path), i, line, {"question": text}) for i, (line, text) in enumerate(asked)]
     return RawTable(rows, ("Each line is one question.", *notes))
 

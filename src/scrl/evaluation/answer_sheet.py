@@ -99,7 +99,7 @@ def answer_rows(
 
 def why_none_is_trusted(evaluation: Mapping[str, Any], standing: Standing | None) -> str | None:
     """That the guard stopped the run after this step, or that too few completions voted; None if neither is so."""
-    if standing is not None and standing.is_ruined_at(evaluation["step"]):
+    if standing is not None and standing.guard_stop and standing.step == evaluation["step"]:
         return standing.guard_stop
     if not isinstance(samples := evaluation.get("samples"), int):
         raise InputError("this evaluation does not say how many completions voted; measure again with scrl evaluate")

@@ -109,13 +109,8 @@ def _check_prompts(
     benchmark: Benchmark, language_model: LanguageModel, settings: MeasurementSettings, listener: Listener
 ) -> Benchmark:
     """The benchmark without overlong prompts; the model must know their tokens, and have room for a completion."""
-    kept, notes = usable_questions(
-        benchmark.questions,
-        language_model.tokenizer,
-        benchmark.prompt,
-        language_model.model.config,
-        settings.sampling.max_tokens,
-    )
+    asking = (language_model.tokenizer, benchmark.prompt, language_model.model.config, settings.sampling.max_tokens)
+    kept, notes = usable_questions(benchmark.questions, *asking)
     for note in notes:
         listener.note(f"{benchmark.name}: {note}")
     return replace(benchmark, questions=tuple(kept))
@@ -175,23 +170,12 @@ def _read_rollouts(questions: tuple[Question, ...], samples: int, path: Path) ->
     with path.open("rb") as file:
         lines = enumerate(file, start=1)
         for question in questions:
-            rollouts_G = [
-                _parse_rollout(path, number, raw, question, sample)
-                for sample, (number, raw) in enumerate(islice(lines, samples))
-            ]
-            completions = (
-                Completion(
-                    each["completion"],
-                    each["entropy"],
-                    facts={"length": each["num_tokens"]},
-                    is_cut=not each["finished"],
-                )
-                for each in rollouts_G
-            )
+            lines_G = enumerate(islice(lines, samples))
+            completions = [_completion(path, number, raw, question, sample) for sample, (number, raw) in lines_G]
             yield question, Group(tuple(completions), question.id)
 
 
-def _parse_rollout(path: Path, number: int, raw: bytes, question: Question, sample: int) -> dict[str, Any]:
+def _completion(path: Path, number: int, raw: bytes, question: Question, sample: int) -> Completion:
     """One line, which must be as it was written, and belong to this question."""
     try:
         rollout = parse_object(raw, path, number)
@@ -205,4 +189,5 @@ def _parse_rollout(path: Path, number: int, raw: bytes, question: Question, samp
     if (id_, text) != (question.id, question.text):
         reason = f"has a completion of {id_!r}, {text!r}; asked now is {question.id!r}, {question.text!r}"
         raise DataError(path, reason, number)
-    return rollout
+    facts = {"length": rollout["num_tokens"]}
+    return Completion(rollout["completion"], rollout["entropy"], facts=facts, is_cut=not rollout["finished"])

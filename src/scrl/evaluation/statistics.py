@@ -18,7 +18,7 @@ from scrl.metrics import PASS_OR_MAJ
 from scrl.records import Floats
 from scrl.seeds import generator_for
 
-LEVEL = 0.95
+CONFIDENCE = 0.95
 MAJORITY_DRAWS = 1_000
 CLUSTERED_DRAWS = 2_000
 SIGN_DRAWS = 10_000
@@ -94,7 +94,7 @@ def bootstrap_interval(values_Q: Sequence[float] | Floats, *, seed: int, draws: 
     sorted_Q = np.sort(_one_per_question(values_Q, "values_Q"))
     size, generator = len(sorted_Q), generator_for(seed, "bootstrap")
     means = _in_chunks(draws, size, lambda number: sorted_Q[generator.integers(size, size=(number, size))].mean(axis=1))
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
 
@@ -164,24 +164,31 @@ def _in_chunks(draws: int, width: int, draw: Callable[[int], Floats]) -> Floats:
 def mean_over_seeds(by_seed: Sequence[Mapping[str, float]], *, seed: int) -> SeedMean:
     """The mean of the seeds' means, with its 95 % interval clustered by question, and the spread over seeds.
 
-        z_q = (Q / S) Σ_s value_s(q) / n_s,   mean = Σ_q z_q / Q
-
-    over the Q questions of any seed, of which seed s has n_s. If all S seeds have the same questions, z_q is the
-    question's mean over seeds; if each has different ones, it is the question's value. The interval resamples
-    questions and covers their choice. It does NOT cover the choice of seeds: for that see `least` and `most`, as a
-    handful of seeds allows no more.
+    The interval resamples questions (`question_means`) and covers their choice. It does NOT cover the choice of seeds:
+    for that see `least` and `most`, as a handful of seeds allows no more.
     """
     arrays = [_one_per_question(list(values.values()), "by_seed") for values in by_seed]
     if not arrays:
         raise ValueError("by_seed must hold the values of one or more seeds")
+    means = [math.fsum(values_Q) / len(values_Q) for values_Q in arrays]
+    low, high = bootstrap_interval(list(question_means(by_seed).values()), seed=seed)
+    return SeedMean(math.fsum(means) / len(means), low, high, min(means), max(means))
+
+
+def question_means(by_seed: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """A value of each question of any seed, such that their mean is the mean of the seeds' means.
+
+        z_q = (Q / S) Σ_s value_s(q) / n_s,   mean = Σ_q z_q / Q
+
+    over the Q questions of any seed, of which seed s has n_s. If all S seeds have the same questions, z_q is the
+    question's mean over seeds; if each has different ones, equally many, it is the question's value.
+    """
     questions = sorted({name for values in by_seed for name in values})
     scale = len(questions) / len(by_seed)
-    shares_Q = [
-        scale * math.fsum(values[name] / len(values) for values in by_seed if name in values) for name in questions
-    ]
-    means = [math.fsum(values_Q) / len(values_Q) for values_Q in arrays]
-    low, high = bootstrap_interval(shares_Q, seed=seed)
-    return SeedMean(math.fsum(means) / len(means), low, high, min(means), max(means))
+    return {
+        name: scale * math.fsum(values[name] / len(values) for values in by_seed if name in values)
+        for name in questions
+    }
 
 
 def _one_per_question(values_Q: Sequence[float] | Floats, name: str) -> Floats:

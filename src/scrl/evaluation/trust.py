@@ -17,6 +17,8 @@ rate stays at most α with 95 % confidence, for the pool at hand or for the popu
 For a population this is fixed-sequence testing, and 4.5 % bounds the whole. Of a pool, how many wrong answers are left
 depends on the draw itself, and thresholds add up: `benchmarks/trust.py --worst` looks for the places of wrong answers
 that break the promise most often, and finds 4.7 %.
+
+The tails are summed here because nothing else needs SciPy, which would be 100 MB for two sums.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ from operator import itemgetter
 from typing import NamedTuple
 
 MAX_THRESHOLDS = 20
-LEVEL = 0.05
+ERROR_RATE = 0.05
 TEST_LEVEL = 0.045
-"""The level of each test, with which the whole stays at `LEVEL`."""
+"""The level of each test, with which the whole stays at `ERROR_RATE`."""
 _TOLERANCE = 1e-9
 Check = tuple[float, bool]
 """The share of a checked answer, and whether it is right."""
@@ -95,7 +97,7 @@ def lower_bound(checks: Sequence[Check]) -> float:
     while 0 < nearest < len(checks) and checks[nearest][0] == checks[nearest - 1][0]:
         nearest += 1
     sizes = {nearest, len(checks)}
-    return max(least_rate(sum(right for _, right in checks[:n]), n, LEVEL / 2 / len(sizes)) for n in sizes)
+    return max(least_rate(sum(right for _, right in checks[:n]), n, ERROR_RATE / 2 / len(sizes)) for n in sizes)
 
 
 @cache

@@ -35,7 +35,7 @@ def file_sum(path: Path, length: int | None = None) -> str:
     return digest.hexdigest()
 
 
-def write_sums(folder: Path, step: int, run: str = "") -> None:
+def write_sums(folder: Path, step: int, run: str) -> None:
     """Write the checksums of a checkpoint of this step; `run` is the same in all checkpoints of a run."""
     content: dict[str, Any] = {"hash": HASH, "run": run, "step": step, "files": _sums(folder)}
     text = json.dumps(content | {"sum": own_sum(content)}, indent=1)

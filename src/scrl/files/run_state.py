@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from scrl.errors import DataError
 from scrl.files.jsonl import read_object
@@ -21,8 +24,10 @@ VERSION = 1
 class Standing:
     """The state of a run."""
 
+    __pydantic_config__ = ConfigDict(strict=True)
+
     step: int
-    stopped_for: tuple[str, ...] = ()
+    stopped_for: tuple[str, ...]
     """Why the guard stopped it; empty if it did not."""
 
     @property
@@ -30,10 +35,6 @@ class Standing:
         """A sentence on why the guard stopped the run; None if it did not."""
         reasons = "; ".join(self.stopped_for)
         return f"the guard stopped the run after step {self.step}: {reasons}" if reasons else None
-
-    def is_ruined_at(self, step: int) -> bool:
-        """Whether the guard stopped the run after exactly this step."""
-        return bool(self.stopped_for) and step == self.step
 
 
 def standing_of(run: Path) -> Standing | None:
@@ -50,15 +51,7 @@ def guard_stop_of(run: Path) -> str | None:
 def standing_at(checkpoint: Path) -> Standing | None:
     """The state of a run at a checkpoint; None if nothing says so."""
     path = state_file(checkpoint)
-    if path is None:
-        return None
-    saved = read_fields(path)
-    step, reasons = saved.get("step"), saved.get("stopped_for")
-    if type(step) is not int:
-        raise DataError(path, f"is damaged: step must be a whole number, found {step!r:.50}")
-    if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
-        raise DataError(path, f"is damaged: stopped_for must be a list of texts, found {reasons!r:.50}")
-    return Standing(step, tuple(reasons))
+    return None if path is None else read_state(path, Standing)
 
 
 def state_file(checkpoint: Path) -> Path | None:
@@ -66,10 +59,18 @@ def state_file(checkpoint: Path) -> Path | None:
     return next((checkpoint / name for name in (ENGINE_STATE, STATE) if (checkpoint / name).is_file()), None)
 
 
-def read_fields(path: Path) -> dict[str, Any]:
-    """The fields of a run's state; a file of another version is refused."""
+Record = TypeVar("Record")
+
+
+def read_state(path: Path, record: type[Record]) -> Record:
+    """The state in a file, or what a record has of it; a file of another version, or a damaged one, is refused."""
     fields = read_object(path)
     if (version := fields.get("version")) != VERSION:
         reason = f"is of version {version!r:.50} of a run's state, and this scrl reads version {VERSION}"
         raise DataError(path, f"{reason}; use the scrl that wrote it, or start anew")
-    return fields
+    try:
+        return TypeAdapter(record).validate_json(json.dumps(fields))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(str(part) for part in problem["loc"])
+        raise DataError(path, f"is damaged: {place}: {problem['msg']}; restore it, or start anew") from error

@@ -7,19 +7,9 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
+from scrl.data import sources
 from scrl.data.prompts import PromptSettings
 from scrl.data.questions import LoadedQuestions
-from scrl.data.sources import (
-    DataDir,
-    GoldColumn,
-    IdColumn,
-    Limit,
-    QuestionColumn,
-    load_source,
-    prompt_for,
-    reader_of,
-    whereabouts,
-)
 from scrl.errors import ConfigError
 from scrl.evaluation.settings import NAMES as MEASUREMENT
 from scrl.sampling.settings import SamplingSettings
@@ -47,11 +37,11 @@ class EndpointSettings(Settings):
     concurrency: int = Field(16, ge=1, le=1024, description="Requests at a time.")
     timeout: float = Field(600, gt=0, description="Seconds until a request without an answer is retried.")
     retries: int = Field(8, ge=0, description="Times a request is retried before it is given up.")
-    limit: Limit = None
-    data_dir: DataDir = None
-    question_column: QuestionColumn = None
-    gold_column: GoldColumn = None
-    id_column: IdColumn = None
+    limit: sources.Limit = None
+    data_dir: sources.DataDir = None
+    question_column: sources.QuestionColumn = None
+    gold_column: sources.GoldColumn = None
+    id_column: sources.IdColumn = None
     reader: str | None = Field(None, description="How answers will be read, which decides what the prompt asks for.")
 
     @field_validator("endpoint")
@@ -80,11 +70,11 @@ class EndpointSettings(Settings):
         return self
 
     def load_questions(self) -> LoadedQuestions:
-        return load_source(self.questions, seed=self.seed or 0, limit=self.limit, **whereabouts(self))
+        return sources.load_source(self.questions, seed=self.seed or 0, limit=self.limit, **sources.whereabouts(self))
 
     def with_prompt(self) -> EndpointSettings:
         """The same settings with what questions and reader decide about the prompt."""
-        prompt = prompt_for(self.questions, self.reader or reader_of(self.questions), self.prompt)
+        prompt = sources.prompt_for(self.questions, self.reader or sources.reader_of(self.questions), self.prompt)
         return self.model_copy(update={"prompt": prompt})
 
     def drawn_with(self) -> dict[str, Any]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scrl.answers.classes import MISSING
 from scrl.lab.stored_groups import StoredGroup
-from scrl.records import Tally
 from scrl.seeds import generator_for
 
 Counts = NDArray[np.int64]
@@ -34,26 +33,24 @@ def top_votes(groups: Sequence[StoredGroup]) -> TopVotes:
 
 def resampled_votes(groups: Sequence[StoredGroup], draws: int, *, seed: int) -> TopVotes:
     """N of N completions drawn with replacement, [draws, groups]: what another sample of the model may look like."""
-    tops = []
-    for stored in groups:
-        pool = _pool(stored.tally)
-        generator = generator_for(seed, "resampled", stored.group.step, stored.question_id)
-        tops.append(_top(generator.multinomial(stored.tally.size, pool / pool.sum(), size=draws)[:, :-1]))
-    return TopVotes(*(np.stack(arrays, axis=1) for arrays in zip(*tops, strict=True)))
+    return _drawn(groups, (seed, "resampled"), lambda rng, pool: rng.multinomial(pool.sum(), pool / pool.sum(), draws))
 
 
 def fewer_votes(groups: Sequence[StoredGroup], size: int, draws: int, *, seed: int) -> TopVotes:
     """`size` of the N completions drawn without replacement, [draws, groups]."""
+    return _drawn(groups, (seed, "fewer", size), lambda rng, pool: rng.multivariate_hypergeometric(pool, size, draws))
+
+
+def _drawn(
+    groups: Sequence[StoredGroup], seeds: tuple[Any, ...], draw: Callable[[np.random.Generator, Counts], Counts]
+) -> TopVotes:
+    """`draw` is given the votes of a group by class, missing answers last."""
     tops = []
     for stored in groups:
-        generator = generator_for(seed, "fewer", size, stored.group.step, stored.question_id)
-        tops.append(_top(generator.multivariate_hypergeometric(_pool(stored.tally), size, size=draws)[:, :-1]))
+        pool = np.array([*stored.tally.counts_K, stored.tally.num_missing], dtype=np.int64)
+        generator = generator_for(*seeds, stored.group.step, stored.question_id)
+        tops.append(_top(draw(generator, pool)[:, :-1]))
     return TopVotes(*(np.stack(arrays, axis=1) for arrays in zip(*tops, strict=True)))
-
-
-def _pool(tally: Tally) -> Counts:
-    """Votes by class, missing answers last."""
-    return np.array([*tally.counts_K, tally.num_missing], dtype=np.int64)
 
 
 def _top(counts_nK: Counts) -> TopVotes:

@@ -27,7 +27,7 @@ from scrl.listener import Listener
 from scrl.records import Question
 from scrl.settings import changed_settings
 
-Place = tuple[str, int]
+CompletionKey = tuple[str, int]
 """(question_id, number of the completion)."""
 _OTHERWISE = "or give another file with --out"
 SUSPECT_REPEATS = 8
@@ -98,7 +98,7 @@ class Journal:
     """The open file, and the completions in it."""
 
     file: IO[bytes]
-    stored: set[Place]
+    stored: set[CompletionKey]
 
     def add(self, fields: Mapping[str, Any]) -> None:
         """Add a completion and flush it, so that a kill loses nothing."""
@@ -117,7 +117,7 @@ def open_journal(
         raise InputError(f"--out: {path}: give a file NAME.jsonl in a folder that exists")
     settings_file = path.with_suffix(".settings.json")
     with only_writer(path.with_name(f".{path.name}.lock"), f"{path}: another process is writing to this file"):
-        stored: set[Place] = set()
+        stored: set[CompletionKey] = set()
         if settings_file.exists() and not path.exists():
             raise InputError(f"{settings_file}: exists without {path.name}; move it away, {_OTHERWISE}")
         has_completions = path.exists() and path.stat().st_size > 0
@@ -146,9 +146,9 @@ def _check_settings(path: Path, settings_file: Path, drawn_with: Mapping[str, An
         raise InputError(f"--out: {path}: {reason}. Put it back, {_OTHERWISE}.")
 
 
-def _read(path: Path, questions: Mapping[str, Question], completions: int) -> tuple[set[Place], int]:
+def _read(path: Path, questions: Mapping[str, Question], completions: int) -> tuple[set[CompletionKey], int]:
     """The completions in the file, and where the last whole line ends."""
-    stored: set[Place] = set()
+    stored: set[CompletionKey] = set()
     end = 0
     with path.open("rb") as file:
         for number, raw in enumerate(file, start=1):

@@ -124,13 +124,9 @@ class Layout:
         rows = -(-work.sampled_rows * self.tensor // self.gpus)
         return rows if self.engine == "verl" else min(rows, work.sampler_rows)
 
-    def update_rows(self, work: Work) -> int:
-        """Rows of an update on one GPU."""
-        return -(-work.update_rows // self.gpus)
-
     def micro_rows(self, work: Work) -> int:
         """Rows of a forward and backward pass on one GPU."""
-        return min(work.micro_batch, self.update_rows(work))
+        return min(work.micro_batch, -(-work.update_rows // self.gpus))
 
     def micro_tokens(self, work: Work) -> int:
         """The most tokens of such a pass."""

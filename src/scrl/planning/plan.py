@@ -57,21 +57,21 @@ def make_plan(config: RunConfig) -> Plan:
     longest = max(len(prompt_tokens(question, tokenizer, config.prompt)) for question in questions)
     shape = counted_shape(model_config, num_weights)
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
-    work = replace(work_of(config, len(questions)), prompt=longest)
+    device = pick_device(config.compute.device)
+    dtype, there = pick_dtype(config.compute.dtype, device), memory_of(device, "all")
+    work = replace(work_of(config, len(questions)), prompt=longest, size=dtype.itemsize)
     updates = stream.updates(config.steps, config.questions_per_update)
     epochs = config.steps / stream.steps_per_epoch
     completions = config.steps * work.questions * config.completions
     if config.draws_votes:
         rounds = math.ceil(epochs) if config.label_votes == "round" else 1
         completions += rounds * len(questions) * config.votes_per_question
-    memory = memory_bytes(config, shape, work)
+    memory = memory_bytes(shape, work)
     amounts = ", ".join(f"{name} {amount / GIB:.2f}" for name, amount in memory.items() if amount)
-    device = pick_device(config.compute.device)
-    dtype, there = pick_dtype(config.compute.dtype, device), memory_of(device, "all")
     checkpoints: list[str] = []
     if config.lora is None and config.engine == "local":  # an adapter's are small; other engines write their own
         is_renewed = config.steps > config.checkpoint_every
-        disk = disk_bytes(shape, replace(work, size=dtype.itemsize), is_renewed=is_renewed)
+        disk = disk_bytes(shape, work, is_renewed=is_renewed)
         by_probe = "; the probe will measure completions and time" if config.probe else ""
         checkpoints = [f"up to {disk / 1e9:.2g} GB on disk for checkpoints{by_probe}"]
     lines = (
@@ -101,11 +101,9 @@ def _about_held_out(loaded: LoadedQuestions, held_out: LoadedQuestions | None) -
         yield f"{shared} of the {len(held_out.questions)} held-out questions are trained on: they are not held out"
 
 
-def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, int]:
+def memory_bytes(shape: ModelShape, work: Work) -> dict[str, int]:
     """The large parts of memory with the local engine; what an adapter adds is small and left out."""
-    device = pick_device(config.compute.device)
-    size = pick_dtype(config.compute.dtype, device).itemsize
-    work = replace(work, size=size, adapter_rank=0 if config.lora else None)
+    work = replace(work, adapter_rank=None if work.adapter_rank is None else 0)
     layout = Layout("local", "none", 1)
     amounts = {part.name: int(part.bytes) for part in parts(shape, work, layout, layout.rows_at_once(work))}
     names = ("weights", "masters", "gradients", "optimizer", "start model", "sampler's cache")

@@ -20,7 +20,7 @@ from scrl.errors import ConfigError, did_you_mean
 from scrl.policy.model_paths import EMBEDDED
 from scrl.recipes import paper
 from scrl.recipes.demo import SEED, TOY_STEPS, demo_config
-from scrl.recipes.paper import LENGTHS, MODELS, PRINTED, TABLES, Cell, PaperTable, Place
+from scrl.recipes.paper import LENGTHS, MODELS, PRINTED, TABLES, CellPlace, PaperCell, PaperTable
 from scrl.settings import merged, tree_of
 
 
@@ -117,7 +117,7 @@ OWN_TABLES = {
         "not in the paper",
         "pass@1 and pass@16 in % after training; how right positive labels were and what was sampled, over all steps.",
         tuple(
-            Cell("methods", "", row, column, metric, None, name, "amc")
+            PaperCell("methods", "", row, column, metric, None, name, "amc")
             for row, name in _ROWS.items()
             for column, metric in _COLUMNS.items()
             if row != "start" or metric.startswith("pass@")
@@ -285,7 +285,7 @@ def table_at(table: PaperTable, scale: Scale) -> PaperTable:
     """The table of what represents its models, benchmarks and experiments; cells that become the same are one."""
     if scale == "paper":
         return table
-    cells: dict[Place, Cell] = {}
+    cells: dict[CellPlace, PaperCell] = {}
     for cell in table.cells:
         of = dict.fromkeys(map(_substituted, cell.derived.of)) if cell.derived else ()
         section, row, column, _ = place = _substituted(cell.place)
@@ -303,7 +303,7 @@ def table_at(table: PaperTable, scale: Scale) -> PaperTable:
     return replace(table, cells=tuple(cells.values()))
 
 
-def _substituted(place: Place) -> Place:
+def _substituted(place: CellPlace) -> CellPlace:
     section, row, column, metric = place
     for old, new in SUBSTITUTES.items():
         section, row, column = (text.replace(old, new) for text in (section, row, column))

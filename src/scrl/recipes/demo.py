@@ -135,8 +135,8 @@ def verdict(outcomes: Sequence[Outcome], seed: int) -> str:
     return " ".join(sentences)
 
 
-def lies(folders: Sequence[Path], on_cut: OnCut, limit: int = 3) -> list[str]:
-    """Questions whose most frequent answer at the first visit was the same wrong one in every run, and what followed.
+def lies(folders: Sequence[Path], on_cut: OnCut) -> list[str]:
+    """Three questions whose most frequent answer at first was the same wrong one in every run, and what followed.
 
     First the one with the most votes for it, then those on which the runs ended furthest apart.
     """
@@ -158,4 +158,4 @@ def lies(folders: Sequence[Path], on_cut: OnCut, limit: int = 3) -> list[str]:
         stories.append((count, max(at_end.values()) - min(at_end.values()), words))
     stories.sort(key=lambda story: -story[0])
     stories[1:] = sorted(stories[1:], key=lambda story: -story[1])
-    return [words for _, _, words in stories[:limit]]
+    return [words for _, _, words in stories[:3]]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from scrl.errors import ConfigError, did_you_mean
 from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, Scale, at_scale, benchmark_at, find, with_method
-from scrl.recipes.paper import TABLES, Cell, PaperTable, Place
+from scrl.recipes.paper import TABLES, CellPlace, PaperCell, PaperTable
 
 Control = Literal["oracle", "random", "inverted"]
 VOTING = "voting"
@@ -50,12 +50,12 @@ def _own_table(name: str) -> PaperTable:
     for cell in (cell for table in TABLES.values() if table.measured_with == "evaluation" for cell in table.cells):
         if cell.metric == "pass@1":
             printed.setdefault((cell.experiment, cell.measured_on), cell.paper)
-    cells: dict[Place, Cell] = {}
+    cells: dict[CellPlace, PaperCell] = {}
     for experiment in (EXPERIMENTS[each] for each in experiments):
         for row in (start_of(experiment), experiment.name):
             for (measured, benchmark), value in printed.items():
                 if measured == row and experiment.trained_on in (None, benchmark):
-                    cell = Cell(name, "", row, benchmark, "pass@1", value, row, benchmark)
+                    cell = PaperCell(name, "", row, benchmark, "pass@1", value, row, benchmark)
                     cells[cell.place] = cell
     return PaperTable(name, name, "", "pass@1 in % before and after training.", tuple(cells.values()))
 
@@ -70,10 +70,7 @@ def start_of(experiment: Experiment) -> str:
 def with_controls(table: PaperTable, controls: Sequence[Control]) -> PaperTable:
     """The table with a row for each control arm below every row of SCRL."""
     extra = []
-    for cell in table.cells:
-        experiment = EXPERIMENTS.get(cell.experiment or "")
-        if experiment is None or experiment.method != "scrl" or experiment.credit or cell.metric == VOTING:
-            continue
+    for cell, experiment in _of_scrl(table):
         for method in controls:
             name = with_method(experiment.name, method)
             row = cell.row.replace("SCRL", method) if "SCRL" in cell.row else f"{cell.row}, {method}"
@@ -90,18 +87,23 @@ def with_voting(table: PaperTable) -> PaperTable:
         if cell.metric == "pass@1" and cell.experiment in EXPERIMENTS and EXPERIMENTS[cell.experiment].method is None
     }
     extra = []
-    for cell in table.cells:
-        experiment = EXPERIMENTS.get(cell.experiment or "")
-        if experiment is None or experiment.method != "scrl" or cell.metric != "pass@1" or experiment.credit:
-            continue
+    for cell, experiment in _of_scrl(table):
         start = starts.get((cell.section, start_of(experiment), cell.column))
-        if start is not None and experiment.trained_on == cell.measured_on:
+        if start is not None and cell.metric == "pass@1" and experiment.trained_on == cell.measured_on:
             row = f"{start.row}, voting at {experiment.completions}/{experiment.trained}"
             extra.append((start, replace(cell, row=row, metric=VOTING, paper=None, is_peak=False)))
     return _with_rows(table, extra)
 
 
-def _with_rows(table: PaperTable, extra: Sequence[tuple[Cell, Cell]]) -> PaperTable:
+def _of_scrl(table: PaperTable) -> Iterator[tuple[PaperCell, Experiment]]:
+    """The cells that a run of SCRL with its own thresholds fills."""
+    for cell in table.cells:
+        experiment = EXPERIMENTS.get(cell.experiment or "")
+        if experiment is not None and experiment.method == "scrl" and not experiment.credit and cell.metric != VOTING:
+            yield cell, experiment
+
+
+def _with_rows(table: PaperTable, extra: Sequence[tuple[PaperCell, PaperCell]]) -> PaperTable:
     """The table with new cells, in rows below those of the cells they are paired with."""
     order: list[tuple[str, str]] = []
     for row in table.rows:

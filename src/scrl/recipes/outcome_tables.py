@@ -1,6 +1,6 @@
 """The results of a reproduction, in the shape of the paper's tables.
 
-Every number is read back from the files under OUT. Several seeds are averaged question by question; intervals are over
+Every number is read back from the files under OUT. Of several seeds it is the mean of their means; intervals are over
 questions. At a scale other than the paper's, models and benchmarks have the names of their substitutes, rows and
 columns that become the same are printed once, and the paper's values are left out.
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from scrl.evaluation.statistics import bootstrap_interval, paired_difference
+from scrl.evaluation.statistics import mean_over_seeds, paired_difference, question_means
 from scrl.recipes.jobs import VOTING
-from scrl.recipes.paper import GAIN, SERIES, Cell, Derived, PaperTable, Place
+from scrl.recipes.paper import GAIN, SERIES, CellPlace, Derived, PaperCell, PaperTable
 from scrl.recipes.reproduce import Choices, read_finished
 from scrl.reporting.evaluations import EvaluationProtocol
 from scrl.reporting.tables import Table
@@ -37,10 +37,10 @@ FOLDERS = {"evaluation": "evaluations", "rollouts": "rollouts", "curve": "runs",
 """How a table is measured → the folder of its evaluations."""
 
 
-def values_of(table: PaperTable, choices: Choices, out: Path) -> dict[Place, Value]:
+def values_of(table: PaperTable, choices: Choices, out: Path) -> dict[CellPlace, Value]:
     """The value of every cell whose experiment was run, and of the cells derived from those."""
     folders = [out / f"seed-{seed}" for seed in choices.seeds]
-    values: dict[Place, Value] = {}
+    values: dict[CellPlace, Value] = {}
     for cell in table.cells:
         found = _derived(cell.derived, values) if cell.derived else _measured(table, cell, folders)
         if found is not None:
@@ -48,7 +48,7 @@ def values_of(table: PaperTable, choices: Choices, out: Path) -> dict[Place, Val
     return values
 
 
-def _measured(table: PaperTable, cell: Cell, folders: Sequence[Path]) -> Value | None:
+def _measured(table: PaperTable, cell: PaperCell, folders: Sequence[Path]) -> Value | None:
     name, is_curve = str(cell.experiment), table.measured_with == "curve"
     if cell.metric in table.series:
         lines = [line for folder in folders for line in _lines(folder / "runs" / name, is_followed=is_curve)]
@@ -85,14 +85,12 @@ def _mean_of(records: Sequence[Mapping[str, Any]], metric: str) -> Value | None:
     by_seed = [record.get(f"{key}_by_question", {}) for key, record in zip(keys, records, strict=True)]
     if not all(by_seed):
         return None
-    names = dict.fromkeys(name for values in by_seed for name in values)  # each seed may have questions of its own
-    by_question = {name: fmean(values[name] for values in by_seed if name in values) for name in names}
     seed = records[0].get("seed", 0) if len(records) == 1 else 0  # a single evaluation keeps its own interval
-    low, high = bootstrap_interval(list(by_question.values()), seed=seed)
-    return Value(100 * fmean(by_question.values()), 100 * low, 100 * high, by_question, votes)
+    found = mean_over_seeds(by_seed, seed=seed)
+    return Value(100 * found.mean, 100 * found.low, 100 * found.high, question_means(by_seed), votes)
 
 
-def _derived(derived: Derived, values: Mapping[Place, Value]) -> Value | None:
+def _derived(derived: Derived, values: Mapping[CellPlace, Value]) -> Value | None:
     """A mean, or a difference: paired by question where both sides have their questions."""
     mean = derived.value({place: value.mean for place, value in values.items()})
     if mean is None:
@@ -105,12 +103,12 @@ def _derived(derived: Derived, values: Mapping[Place, Value]) -> Value | None:
     return Value(100 * change.mean, 100 * change.low, 100 * change.high)
 
 
-def outcome_table(table: PaperTable, values: Mapping[Place, Value], caption: str) -> Table:
+def outcome_table(table: PaperTable, values: Mapping[CellPlace, Value], caption: str) -> Table:
     """The table as the paper has it, our value first, then the paper's in parentheses."""
     texts: dict[tuple[str, str, str], str] = {}
     for cell in table.cells:
         key = (cell.section, cell.row, cell.column)
-        texts[key] = " ".join(filter(None, (texts.get(key, ""), cell_text(cell, values.get(cell.place)))))
+        texts[key] = " ".join(filter(None, (texts.get(key, ""), ours_and_papers(cell, values.get(cell.place)))))
     rows = [
         (section, row, *(texts.get((section, row, column), "") or "–" for column in table.columns))
         for section, row in table.rows
@@ -118,7 +116,7 @@ def outcome_table(table: PaperTable, values: Mapping[Place, Value], caption: str
     return Table(("", "", *table.columns), tuple(rows), caption)
 
 
-def cell_text(cell: Cell, value: Value | None) -> str:
+def ours_and_papers(cell: PaperCell, value: Value | None) -> str:
     """`41.3 [38.0, 45.1] (41.5)`; a gain with its sign; a copied value says from where."""
     usual = {"pass@1": 1, "tokens": 0}.get(cell.metric, 2 if cell.metric in SERIES else 1)
     digits = 3 if cell.metric.startswith("entropy_") else usual
@@ -134,7 +132,7 @@ def cell_text(cell: Cell, value: Value | None) -> str:
     return ours if cell.paper is None else f"{ours} ({cell.paper:.{digits}f}{peak}{copied})"
 
 
-def number_table(table: PaperTable, values: Mapping[Place, Value]) -> Table:
+def number_table(table: PaperTable, values: Mapping[CellPlace, Value]) -> Table:
     """One row per number, in full, with the experiment that was run for it: for a spreadsheet."""
     rows = []
     for cell in table.cells:
@@ -145,7 +143,7 @@ def number_table(table: PaperTable, values: Mapping[Place, Value]) -> Table:
     return Table(header, tuple(rows))
 
 
-def caption_of(table: PaperTable, values: Mapping[Place, Value], choices: Choices, out: Path) -> str:
+def caption_of(table: PaperTable, values: Mapping[CellPlace, Value], choices: Choices, out: Path) -> str:
     """What a reader must know beside the numbers: how many questions, samples, seeds, and how they were drawn."""
     seeds = "seed " + ", ".join(map(str, choices.seeds))
     label = f" ({table.label})" if table.label else ""

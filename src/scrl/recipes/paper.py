@@ -14,7 +14,7 @@ import yaml
 
 GAIN = "Δ"
 """The metric of a cell that says how much better one row is than another."""
-Place = tuple[str, str, str, str]
+CellPlace = tuple[str, str, str, str]
 """Section, row, column, metric: where a number is in its table."""
 
 
@@ -23,9 +23,9 @@ class Derived:
     """A number computed from others: their mean, or the first minus the second."""
 
     how: Literal["mean", "difference"]
-    of: tuple[Place, ...]
+    of: tuple[CellPlace, ...]
 
-    def value(self, values: Mapping[Place, float]) -> float | None:
+    def value(self, values: Mapping[CellPlace, float]) -> float | None:
         """Computed from the numbers it follows from; None if one of them is missing."""
         if not all(place in values for place in self.of):
             return None
@@ -34,7 +34,7 @@ class Derived:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PaperCell:
     """One printed number, or one curve of a figure."""
 
     table: str
@@ -55,7 +55,7 @@ class Cell:
     derived: Derived | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CellPlace:
         return self.section, self.row, self.column, self.metric
 
 
@@ -65,7 +65,7 @@ class PaperTable:
     title: str
     label: str
     caption: str
-    cells: tuple[Cell, ...]
+    cells: tuple[PaperCell, ...]
     series: tuple[str, ...] = ()
     """What a figure draws, and what is averaged over a run: keys of SERIES."""
     measured_with: Literal["evaluation", "curve", "rollouts", "training"] = "evaluation"
@@ -107,7 +107,7 @@ class Inconsistency(NamedTuple):
     """A printed number that does not follow from the paper's other numbers."""
 
     table: str
-    place: Place
+    place: CellPlace
     printed: float
     implied: float
     reason: str
@@ -120,7 +120,7 @@ def _table(
     return PaperTable(name, cells=cells, series=tuple(series), not_in_paper=tuple(not_in_paper), **fields)
 
 
-def _cells(table: str, block: Mapping[str, Any]) -> Iterator[Cell]:
+def _cells(table: str, block: Mapping[str, Any]) -> Iterator[PaperCell]:
     """The cells of a block, row by row; the head of `paper.yaml` says what its fields mean."""
     section, mean, columns = block["section"], block.get("mean"), block["columns"]
     if isinstance(columns, list):
@@ -137,17 +137,17 @@ def _cells(table: str, block: Mapping[str, Any]) -> Iterator[Cell]:
             run = run.replace("<benchmark>", benchmark).replace("<length>", str(heading.get("length")))
             metric = fields.get("metric") or heading.get("metric", "pass@1")
             value = float(number.rstrip("*")) if number[0].isdigit() else None
-            yield Cell(table, section, row, column, metric, value, run, benchmark, copied, number.endswith("*"))
+            yield PaperCell(table, section, row, column, metric, value, run, benchmark, copied, number.endswith("*"))
         if mean and printed:
             of = tuple((section, row, column, "pass@1") for column in columns)
             average = float(printed[-1])
-            yield Cell(table, section, row, mean, "pass@1", average, None, "", copied, derived=Derived("mean", of))
+            yield PaperCell(table, section, row, mean, "pass@1", average, None, "", copied, derived=Derived("mean", of))
         gains = fields.get("gains", "").split()
         averages = {mean: ""} if mean else {}
         for (column, benchmark), number in zip((benchmarks | averages).items(), gains, strict=bool(gains)):
             pair = tuple((section, name, column, "pass@1") for name in (fields.get("of", row), fields["over"]))
             difference = Derived("difference", pair)
-            yield Cell(table, section, row, column, GAIN, float(number), None, benchmark, derived=difference)
+            yield PaperCell(table, section, row, column, GAIN, float(number), None, benchmark, derived=difference)
 
 
 # The file says what each of these is.

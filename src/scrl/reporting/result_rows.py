@@ -19,11 +19,11 @@ MARKS = {
     "only": "the only evaluation",
 }
 SHARES = ("agreement", "answered", "truncated")
-Row = dict[str, Cell]
+ResultRow = dict[str, Cell]
 """Column → cell: one evaluation of one place on one benchmark; for runs that differ only in the seed, their mean."""
 
 
-def result_rows(places: Sequence[Place]) -> list[Row]:
+def result_rows(places: Sequence[Place]) -> list[ResultRow]:
     """The rows of the table, place by place and benchmark by benchmark, each by step."""
     return [row for group in group_by_seed(places) for row in _group_rows(group)]
 
@@ -42,7 +42,7 @@ def group_by_seed(places: Iterable[Place]) -> list[tuple[Place, ...]]:
     return joined
 
 
-def _group_rows(group: Sequence[Place]) -> Iterator[Row]:
+def _group_rows(group: Sequence[Place]) -> Iterator[ResultRow]:
     """For each protocol, one row per mark, over the seeds that have it; marks on the same evaluations share one.
 
     `best` needs all seeds: those whose best step happened to be evaluated are not a fair selection.
@@ -78,7 +78,7 @@ def _by_mark(place: Place, series: Sequence[Evaluation]) -> dict[str, Evaluation
     return by_mark
 
 
-def _row(places: Sequence[Place], lines: Sequence[Evaluation], marks: Sequence[str]) -> Row:
+def _row(places: Sequence[Place], lines: Sequence[Evaluation], marks: Sequence[str]) -> ResultRow:
     first, config, has_steps = lines[0], places[0].config, places[0].has_steps
     steps = [line["step"] for line in lines] if has_steps else []
     seeds = [
@@ -113,7 +113,7 @@ def score(name: str, lines: Sequence[Evaluation]) -> Share:
     return Share(*mean_over_seeds([line[name + BY_QUESTION] for line in lines], seed=RESAMPLING_SEED))
 
 
-def result_table(rows: Sequence[Row]) -> Table:
+def result_table(rows: Sequence[ResultRow]) -> Table:
     """The rows with everything that a number needs beside it: n, samples, temperature, seeds."""
     marks = {mark for row in rows for mark in str(row["evaluation"]).split(", ")}
     legend = "; ".join(f"{mark}: {words}" for mark, words in MARKS.items() if mark in marks)

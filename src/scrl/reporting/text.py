@@ -46,6 +46,12 @@ def plain(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) or abs(value) >= 1000 else f"{value:.3g}".replace("-", MINUS)
 
 
+def duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 @cache
 def templates(folder: str, **options: Any) -> Environment:
     """The templates in a folder of the package, each compiled once; lines of control leave nothing, HTML is escaped."""

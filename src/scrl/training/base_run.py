@@ -35,11 +35,10 @@ from scrl.metrics import PASS_OR_MAJ, SETS
 from scrl.policy.model import LanguageModel, check_savable, load_model, model_identity
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question, Sampled
-from scrl.reporting.text import counted
+from scrl.reporting.text import counted, duration
 from scrl.sampling.settings import SamplingSettings
 from scrl.training.crediting import with_drawn
-from scrl.training.guard import alarms, new_alarms
-from scrl.training.probe import NEARLY_ALL, duration, why_no_signal
+from scrl.training.guard import NEARLY_ALL, alarms, new_alarms, why_no_signal
 from scrl.training.run_folder import RunFolder
 from scrl.training.state import State
 from scrl.training.stream import QuestionStream

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from scrl.config import GuardSettings
+from scrl.config import GuardSettings, RunConfig
+from scrl.sampling.settings import ALL_EQUAL
 
 WATCHED = (
     "same_answer_share", "entropy_mean", "length_mean", "truncated_share", "label_flip_share",
@@ -35,6 +36,8 @@ FLOORS = {
 """The least multiple of what it was at the start."""
 LONGEST = 3.0
 """The largest multiple of the length at the start."""
+NEARLY_ALL = 0.9
+"""Above this share, completions without an answer, or unanimous groups, are named as the problem."""
 
 
 def alarms(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> list[str]:
@@ -79,3 +82,19 @@ def _means(window: Sequence[Mapping[str, Any]], *, least: float) -> dict[str, fl
     """
     values = {key: [line[key] for line in window if line.get(key) is not None] for key in WATCHED}
     return {key: fmean(of_key) for key, of_key in values.items() if len(of_key) >= least}
+
+
+def why_no_signal(steps: Sequence[Mapping[str, Any]], config: RunConfig) -> str:
+    """Why these steps, lines of metrics.jsonl, taught nothing, and what to change."""
+
+    def is_mostly(name: str) -> bool:
+        return bool(sum(step.get(name, 0) for step in steps) > NEARLY_ALL * len(steps))
+
+    if not config.sampling.temperature:
+        return ALL_EQUAL
+    if is_mostly("no_answer_share"):
+        how = "another reader, prompt.instruction or a longer sampling.max_tokens; rollouts.jsonl has them"
+        return f"hardly any completion has an answer ({config.reader}). Try {how}."
+    if is_mostly("unanimous_share"):
+        return "completions agree already. Try harder questions, more completions or a higher sampling.temperature."
+    return "nothing was learned. Sample more completions, or check the reader."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,6 @@ from scrl.config import RunConfig
 from scrl.data.prompts import plain_template, prompt_messages, template_switches
 from scrl.files.run_state import Standing
 from scrl.records import Question
-from scrl.reporting.evaluations import Evaluation, by_protocol, in_words, metrics_of
-from scrl.reporting.result_rows import score
-from scrl.reporting.tables import Table, as_markdown
 from scrl.reporting.text import counted, sentence, templates
 
 QUESTION = "Compute 12+30."
@@ -49,7 +46,7 @@ class Export:
         return None if self.is_merged else self.base
 
 
-def export_card(export: Export, tokenizer: Any, evaluations: Sequence[Evaluation]) -> str:
+def export_card(export: Export, tokenizer: Any, evaluations: Sequence[Mapping[str, Any]]) -> str:
     """The card of an exported model, with lines of code that ask it as in training."""
     config = export.config
     head = {"library_name": "transformers" if export.adapter_of is None else "peft"}
@@ -87,9 +84,13 @@ def _is_on_hub(model: str) -> bool:
     return model.count("/") == 1 and not model.startswith((".", "/", "~"))
 
 
-def _changes(export: Export, evaluations: Sequence[Evaluation]) -> str:
+def _changes(export: Export, evaluations: Sequence[Mapping[str, Any]]) -> str:
     """Of each set of questions: the start model's numbers, and those at the exported step, or else the last."""
-    found: list[tuple[str, str, Evaluation, Evaluation]] = []
+    from scrl.reporting.evaluations import by_protocol, in_words, metrics_of
+    from scrl.reporting.result_rows import score
+    from scrl.reporting.tables import Table, as_markdown
+
+    found: list[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]] = []
     for protocol, series in by_protocol(evaluations).items():
         before, after = series[0], next((line for line in series if line["step"] == export.step), series[-1])
         if before["step"] == 0 < after["step"]:

@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,13 +22,11 @@ from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy
 from scrl.policy.token_scores import completion_logprobs
 from scrl.records import Sample, Sampled
-from scrl.sampling.settings import ALL_EQUAL
+from scrl.reporting.text import duration
 
 MIN_ANSWERED = 1 / 8
 """Refuse a run below this share of completions with an answer: of 32 votes four would be left."""
 FEW_ANSWERED = 1 / 2
-NEARLY_ALL = 0.9
-"""Above this share, completions without an answer, or unanimous groups, are named as the problem."""
 MANY_CUT, MOSTLY_CUT = 1 / 4, 1 / 2
 """Warn above the first share of completions that are cut, refuse a run above the second."""
 PREFERRED = ("boxed", "choice", "number", "last-number")
@@ -43,7 +40,7 @@ MOVED_FAR = 0.3
 FOLLOWED, FOLLOWED_TOKENS = 8, 256
 """Completions, and tokens of each, that are scored again after training."""
 
-Row = tuple[list[int], list[int], list[float]]
+ScoredTokens = tuple[list[int], list[int], list[float]]
 """Prompt, tokens and the log-probability of each."""
 
 
@@ -55,7 +52,7 @@ class Probe:
     rollout_seconds: float
     score_seconds: float
     """Seconds of a forward pass over all these completions."""
-    rows: list[Row]
+    rows: list[ScoredTokens]
 
     @property
     def samples(self) -> list[Sample]:
@@ -79,7 +76,7 @@ def score_probe(sampled_B: Sequence[Sampled], rollout_seconds: float, language_m
     return Probe(sampled_B, rollout_seconds, score_seconds, rows)
 
 
-def shift(rows: Sequence[Row], language_model: LanguageModel) -> float:
+def shift(rows: Sequence[ScoredTokens], language_model: LanguageModel) -> float:
     """mean |log π(token) − log π_start(token)| over the start model's own completions."""
     size = language_model.model.config.get_text_config().vocab_size
     for prompt, tokens, logprobs in rows:
@@ -100,22 +97,6 @@ def shift_note(nats: float, config: RunConfig, *, had_signal: bool = True) -> st
         what = f"look at its answers before you use it, or lower optimizer.learning_rate (now {rate})"
         return f"WARNING: the model has moved far ({nats:.2g} {where}): {what}"
     return f"the model has moved by {nats:.2g} {where}"
-
-
-def why_no_signal(steps: Sequence[Mapping[str, Any]], config: RunConfig) -> str:
-    """Why these steps, lines of metrics.jsonl, taught nothing, and what to change."""
-
-    def is_mostly(name: str) -> bool:
-        return bool(sum(step.get(name, 0) for step in steps) > NEARLY_ALL * len(steps))
-
-    if not config.sampling.temperature:
-        return ALL_EQUAL
-    if is_mostly("no_answer_share"):
-        how = "another reader, prompt.instruction or a longer sampling.max_tokens; rollouts.jsonl has them"
-        return f"hardly any completion has an answer ({config.reader}). Try {how}."
-    if is_mostly("unanimous_share"):
-        return "completions agree already. Try harder questions, more completions or a higher sampling.temperature."
-    return "nothing was learned. Sample more completions, or check the reader."
 
 
 def probe_notes(probe: Probe, config: RunConfig) -> Iterator[str]:
@@ -198,9 +179,3 @@ def cost_note(
         return note
     ways = "--steps, --completions, --trained, --questions-per-step, --max-tokens or --evaluation.completions"
     return f"{note}. To take less, lower {ways}"
-
-
-def duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -103,7 +103,7 @@ class RunFolder:
         for name in FILES:
             os.truncate(self.path / name, lengths[name])
 
-    def save(self, place: Path, write: Callable[[Path], None], step: int, run: str = "") -> None:
+    def save(self, place: Path, write: Callable[[Path], None], step: int, run: str) -> None:
         """Let `write` fill a folder, then put it in `place`; what was there stays until the new one is on the disk.
 
         So do the lines that a checkpoint relies on. `run` says to which run it belongs.

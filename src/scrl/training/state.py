@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, PlainValidator
 
 from scrl.config import RunConfig, build_config
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes
 from scrl.errors import ConfigError, InputError
 from scrl.files.checkpoint_file import check_sums, own_sum, refuse_foreign
-from scrl.files.run_state import VERSION, read_fields
+from scrl.files.run_state import VERSION, read_state
 from scrl.settings import changed_settings
 from scrl.training.run_folder import FILES
 
@@ -103,29 +102,21 @@ class State:
         votes = {"last_votes": self.last_votes.to_json(), "label_votes": self.label_votes.to_json()}
         return vars(self) | votes
 
-    @classmethod
-    def from_json(cls, saved: Mapping[str, Any], path: Path) -> State:
-        """What `to_json` wrote into the file `path`."""
-        try:
-            state = _ADAPTER.validate_json(json.dumps(dict(saved)))
-        except ValidationError as error:
-            problem = error.errors()[0]
-            place = ".".join(str(part) for part in problem["loc"])
-            raise InputError(f"{path}: is damaged: {place}: {problem['msg']}; restore it, or start anew") from error
-        if not {"step", "questions"} <= saved.keys() or not set(state.files) == set(state.sums) == set(FILES):
-            needed = f"step, questions, and files and sums of {', '.join(FILES)}"
-            raise InputError(f"{path}: is damaged: it must have {needed}; restore it, or start anew")
-        return state
 
-
-_ADAPTER = TypeAdapter(State)
+def whole_state(path: Path) -> State:
+    """What `to_json` wrote into this file."""
+    state = read_state(path, State)
+    if not (state.questions and state.settings and set(state.files) == set(state.sums) == set(FILES)):
+        needed = f"questions, settings, and files and sums of {', '.join(FILES)}"
+        raise InputError(f"{path}: is damaged: it must have {needed}; restore it, or start anew")
+    return state
 
 
 def saved_state(checkpoint: Path, name: str) -> State:
     """The state in a checkpoint's file `name`; refused unless the checkpoint's files are as they were written."""
     step = check_sums(checkpoint)
     refuse_foreign(checkpoint.with_name("best"))
-    state = State.from_json(read_fields(checkpoint / name), checkpoint / name)
+    state = whole_state(checkpoint / name)
     if step != state.step:
         raise InputError(f"{checkpoint}: is damaged: checkpoint.json is of another step; restore it")
     return state
