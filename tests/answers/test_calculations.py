@@ -32,6 +32,9 @@ from scrl.records import Group
         ("7 / 2 = 4", [("7 / 2", "4", True)]),  # rounded to a whole number
         ("- 4 + 1 = 5", [("4 + 1", "5", True)]),  # a bullet
         ("2. 4 + 1 = 5", [("4 + 1", "5", True)]),
+        ("3 x 4 = 12 and 2x$5=$11", [("3*4", "12", True), ("2*5", "11", False)]),
+        ("12 eggs - 3 eggs = 9 eggs", [("12 - 3", "9", True)]),
+        ("3 apples = 3 * 2 = 6 dollars", [("3 * 2", "6", True)]),  # what they cost, not how many they are
     ],
 )
 def test_calculations_by_hand(text, expected):
@@ -41,7 +44,7 @@ def test_calculations_by_hand(text, expected):
 @pytest.mark.parametrize(
     "text",
     [
-        "She has 11 eggs left.", "x - 2 = 5", "2x = 8", "x * (1 - 0.3) = 7", "a fifth of 20 = 4", "5 = 5", "n = 12",
+        "She has 11 eggs left.", "x - 2 = 5", "2x = 8", "2 apples = 3 + 4", "x * (1 - 0.3) = 7", "a fifth of 20 = 4", "5 = 5", "n = 12",
         "3 + 4 = y", "3 + 4 = 7x", "1 + 1 >= 3", "1 + 1 == 3", "1 + 1 := 3", r"2 \ne 1 + 2", "2^3 = 9", "1 / 0 = 5", "",
     ],
 )  # fmt: skip

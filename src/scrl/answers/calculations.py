@@ -26,7 +26,7 @@ _NUMBER = r"\d{1,30}(?:\.\d{1,30})?"
 _SPELLINGS = tuple(
     (re.compile(pattern), plain)
     for pattern, plain in (
-        (r"\\(?:times|cdot|ast)(?![A-Za-z])|[×·∗]", "*"),
+        (r"\\(?:times|cdot|ast)(?![A-Za-z])|[×·∗]|(?<=\d)\s?x\s?(?=[$\d(])", "*"),
         (r"\\div(?![A-Za-z])|÷", "/"),
         (r"[−–]", "-"),
         (r"\\(?:text|mathrm|textbf|mathbf)\s*\{[^{}]*\}", " "),
@@ -34,6 +34,8 @@ _SPELLINGS = tuple(
         (r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))", ""),
         (r"\\?\$|\\[()\[\],!; ]|\*\*|\\left|\\right|[&€£]", ""),
         (rf"(?<![\d.])({_NUMBER})\s?\\?%", r"(\1/100)"),
+        (rf"(?<![\w.])({_NUMBER})\s[a-z]{{2,20}}(?=\s?[-+*/])", r"\1"),  # 12 eggs - 3
+        (rf"(?<=[-+*/])(\s?{_NUMBER})\s[a-z]{{2,20}}(?=\s?=)", r"\1"),  # - 3 eggs = 9
     )
 )
 _EQUALS = re.compile(r"(?<![<>=!:\\])=(?![=<>])")
