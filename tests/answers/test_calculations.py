@@ -33,8 +33,11 @@ from scrl.records import Group
         ("- 4 + 1 = 5", [("4 + 1", "5", True)]),  # a bullet
         ("2. 4 + 1 = 5", [("4 + 1", "5", True)]),
         ("3 x 4 = 12 and 2x$5=$11", [("3*4", "12", True), ("2*5", "11", False)]),
-        ("12 eggs - 3 eggs = 9 eggs", [("12 - 3", "9", True)]),
-        ("3 apples = 3 * 2 = 6 dollars", [("3 * 2", "6", True)]),  # what they cost, not how many they are
+        ("15 / 60 = 25%", [("15 / 60", "(25/100)", True)]),
+        ("9 * 2 = 1800", [("9 * 2", "1800", False)]),  # nobody speaks of percentages
+        (r"9 * 2 = \boxed{17}", [("9 * 2", "17", False)]),
+        ("a = 16 - 3\nprice = 2", []),  # two lines are no equation
+        (" + ".join(["12500"] * 21) + " = 262500", []),  # longer than what is looked at
     ],
 )
 def test_calculations_by_hand(text, expected):
@@ -44,7 +47,8 @@ def test_calculations_by_hand(text, expected):
 @pytest.mark.parametrize(
     "text",
     [
-        "She has 11 eggs left.", "x - 2 = 5", "2x = 8", "2 apples = 3 + 4", "x * (1 - 0.3) = 7", "a fifth of 20 = 4", "5 = 5", "n = 12",
+        "She has 11 eggs left.", "x - 2 = 5", "2x = 8", "2 apples = 3 + 4", "2 hours + 30 minutes = 150 minutes",
+        "√16 + 2 = 6", "3 1/2 + 1/2 = 4", "1 200 + 300 = 1 500", "0x10 = 16", "x * (1 - 0.3) = 7", "a fifth of 20 = 4", "5 = 5", "n = 12",
         "3 + 4 = y", "3 + 4 = 7x", "1 + 1 >= 3", "1 + 1 == 3", "1 + 1 := 3", r"2 \ne 1 + 2", "2^3 = 9", "1 / 0 = 5", "",
     ],
 )  # fmt: skip
@@ -118,6 +122,7 @@ def test_what_calculations_start_from_use_and_come_to(text, given, used, results
         ([SHORT, r"16 * 2 = 32, 16 - 2 = 14: \boxed{32}"], [True, False]),  # what is 14 for?
         ([r"16 - 2 = 14: \boxed{9}", FALSE], [True, False]),  # none is complete: the sound one
         ([r"20% * 50 = 10: \boxed{10}", r"50 * 0.2 = 10: \boxed{10}"], [True, True]),
+        ([r"20 / 100 * 50 = 10: \boxed{10}", r"20% * 50 = 10: \boxed{10}"], [True, True]),  # 100 comes with percentages
         ([r"3 - 5 = -2: \boxed{-2}", FALSE], [True, False]),
         ([r"So \boxed{17}", FALSE], [False, False]),
         (["16 - 3 = 13"], [False]),  # no answer

@@ -6,9 +6,9 @@ r"""Calculations in a completion: do they hold, and do they leave anything out?
     "16 × $2 = $32"                       sound, but where others also calculate with 3 and 4, not complete
 
 A completion that miscalculates is hardly ever right, however many others agree with it, and so is one that leaves out
-a number. Only equations between plain numbers are looked at, with `\text{…}` and money signs left out; each side is
-worked out by the equality of answers (`forms.py`). Whole numbers must be equal, a rounded right side may be off by one
-in its last digit, and one that is a fraction or a calculation by a hundredth. 75 % is 0.75 or 75.
+a number. Only equations between plain numbers are looked at, with `\text{…}`, boxes and money signs left out; each side
+is worked out by the equality of answers (`forms.py`). Whole numbers must be equal, a rounded right side may be off by
+one in its last digit, and one that is a fraction or a calculation by 1 %. 75 % is 0.75 or 75.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ _NUMBER = r"\d{1,30}(?:\.\d{1,30})?"
 _SPELLINGS = tuple(
     (re.compile(pattern), plain)
     for pattern, plain in (
-        (r"\\(?:times|cdot|ast)(?![A-Za-z])|[×·∗]|(?<=\d)\s?x\s?(?=[$\d(])", "*"),
+        (r"\\(?:times|cdot|ast)(?![A-Za-z])|[×·∗]|(?<=\d)(?<!\b0)[ \t]?x[ \t]?(?=[$\d(])", "*"),
         (r"\\div(?![A-Za-z])|÷", "/"),
         (r"[−–]", "-"),
         (r"\\(?:text|mathrm|textbf|mathbf)\s*\{[^{}]*\}", " "),
+        (r"\\boxed\{([^{}]*)\}", r"\1"),
         (r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}", r"((\1)/(\2))"),
         (r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))", ""),
         (r"\\?\$|\\[()\[\],!; ]|\*\*|\\left|\\right|[&€£]", ""),
         (rf"(?<![\d.])({_NUMBER})\s?\\?%", r"(\1/100)"),
-        (rf"(?<![\w.])({_NUMBER})\s[a-z]{{2,20}}(?=\s?[-+*/])", r"\1"),  # 12 eggs - 3
-        (rf"(?<=[-+*/])(\s?{_NUMBER})\s[a-z]{{2,20}}(?=\s?=)", r"\1"),  # - 3 eggs = 9
     )
 )
 _EQUALS = re.compile(r"(?<![<>=!:\\])=(?![=<>])")
 _SUM = re.compile(rf"[-\s(]*{_NUMBER}[\s)]*(?:[-+*/][-\s(]*{_NUMBER}[\s)]*)*")
-_SUM_AT_END = re.compile(rf"(?<![\w^{{}}\\|\[\]!.)]){_SUM.pattern}$")
+_SUM_AT_END = re.compile(rf"(?<![\w^{{}}\\|\[\]!.)√]){_SUM.pattern}$")
 _BULLET = re.compile(r"^\s*[-*•]\s+")
 _OPERATOR = re.compile(r"\d[\s)]*[-+*/]")
 _AFTER = re.compile(r"\s*[*/^+({\[!\\-]|_|[A-Za-z](?![A-Za-z])")
 """What would belong to a sum that ends before it: 3x, 3(…, 3 +."""
+_IN_A_SUM = tuple("+-*/^(0123456789")
+"""What ends a part of a sum that is not looked at: x *, the 3 of 3 1/2."""
 _VALUE = re.compile(r"-?\d+(?:/\d+)?")
 _LONGEST = 120
 """Characters of a side that are looked at."""
@@ -77,12 +78,13 @@ def voters(texts_G: Sequence[str], answers_G: Sequence[str | None]) -> list[bool
     """Which completions of a question vote: the complete ones, or the sound ones where none is complete.
 
     Sound: it has calculations, and all of them hold. Complete: besides, it calculates with every number that a third
-    of the sound completions start from, and each of its results is used again or is its answer.
+    of the sound completions start from, but for 100, which comes with percentages, and each of its results is used
+    again or is its answer.
     """
     found_G = [calculations_of(text) for text in texts_G]
     sound_G = [found.are_sound and a is not None for found, a in zip(found_G, answers_G, strict=True)]
     starts = Counter(n for found, is_sound in zip(found_G, sound_G, strict=True) if is_sound for n in found.given)
-    needed = [number for number, count in starts.items() if count >= _MANY * sum(sound_G)]
+    needed = [number for number, count in starts.items() if count >= _MANY * sum(sound_G) and number != 100]
     complete_G = []
     for found, answer, is_sound in zip(found_G, answers_G, sound_G, strict=True):
         last = value_of(answer) if is_sound and answer is not None else None
@@ -121,15 +123,17 @@ def claims_of(text: str) -> Iterator[Claim]:
             left, right = _SUM_AT_END.search(before), _SUM.match(after[:_LONGEST])
             if left is None or right is None or _AFTER.match(after, right.end()):
                 continue
+            if (len(first) > _LONGEST and left.start() == 0) or right.end() == _LONGEST:
+                continue  # the rest of it is not looked at
             words = before[: left.start()].rstrip()
-            is_part = words.endswith(tuple("+-*/^(")) or left[0].lstrip().startswith("-")  # of x - 2, x * (1 - 0.3)
+            is_part = words.endswith(_IN_A_SUM) or left[0].lstrip().startswith("-")  # of x - 2, x * (1 - 0.3)
             if words and (is_part or not _OPERATOR.search(left[0])):  # nor is 20 a side of: a fifth of 20 = 4
                 continue
             if not _OPERATOR.search(f"{left[0]} = {right[0]}"):
                 continue
             a, b = value_of(left[0]), value_of(right[0])
             if a is not None and b is not None:
-                yield Claim(left[0].strip(), right[0].strip(), _equal(a, b, right[0].strip()))
+                yield Claim(left[0].strip(), right[0].strip(), _equal(a, b, left[0], right[0].strip()))
 
 
 def value_of(calculation: str) -> Fraction | None:
@@ -138,8 +142,8 @@ def value_of(calculation: str) -> Fraction | None:
     return Fraction(form.key) if form is not None and _VALUE.fullmatch(form.key) else None
 
 
-def _equal(a: Fraction, b: Fraction, right: str) -> bool:
-    """Equal, up to what the right side leaves open: its last digit, or whether it is a percentage."""
+def _equal(a: Fraction, b: Fraction, left: str, right: str) -> bool:
+    """Equal, up to what the right side leaves open, its last digit; of a percentage 75 may be 0.75."""
     decimals = re.fullmatch(r"-?\d+(?:\.(\d+))?", right)
     if a.denominator == b.denominator == 1:
         slack = Fraction(0)
@@ -147,4 +151,4 @@ def _equal(a: Fraction, b: Fraction, right: str) -> bool:
         slack = Fraction(1, 10 ** len(decimals[1] or ""))
     else:
         slack = abs(a) / 100
-    return abs(a - b) <= slack or b in (a * 100, a / 100)
+    return abs(a - b) <= slack or (b in (a * 100, a / 100) and _PERCENT.search(left + right) is not None)
