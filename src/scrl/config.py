@@ -313,6 +313,6 @@ def _value(text: str) -> Any:
     return parsed if is_yaml else text  # YAML reads `off` as false
 
 
-GONE = {"chains": 0}
+GONE = {"chains": 0, "passes": PASSES, "variants": 0}
 """Settings that runs of an earlier version have, with the value that did nothing; any other is refused."""
 NAMES = Names(RunConfig, RUN_NAMES, not_here=NOT_OF_A_RUN)

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _in_words(error: InputError | CycloptsError) -> str:
-    """Of an argument that is missing: `scrl export: give --out PATH; see scrl export --help`."""
+    """An error and its fix; of an argument that is missing `scrl export: give --out PATH; see scrl export --help`."""
     if isinstance(error, InputError):
         return str(error)
     if not isinstance(error, MissingArgumentError) or error.argument is None:

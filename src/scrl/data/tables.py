@@ -111,10 +111,10 @@ def read_hub(
     name: str, *, split: str, config: str | None = None, revision: str | None = None, source: str | None = None
 ) -> RawTable:
     """One split of a hub data set; `source` is its name in messages. Without the hub: `HubError`."""
-    named = {"name": config, "split": split, "revision": revision}
-    options = {option: value for option, value in named.items() if value}
-    rows = _ask_hub(lambda hub: hub.load_dataset(name, **options))
-    about = ", ".join((f"Hub data set {name}", *(f"{option} {value!r}" for option, value in options.items())))
+    named = {"configuration": config, "split": split, "revision": revision}
+    options = {"name": config, "split": split, "revision": revision}
+    rows = _ask_hub(lambda hub: hub.load_dataset(name, **{option: value for option, value in options.items() if value}))
+    about = ", ".join((f"Hub data set {name}", *(f"{words} {value!r}" for words, value in named.items() if value)))
     return RawTable(_numbered(source or name, rows), (f"{about}.",))
 
 

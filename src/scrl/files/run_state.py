@@ -63,7 +63,7 @@ Record = TypeVar("Record")
 
 
 def read_state(path: Path, record: type[Record]) -> Record:
-    """The state in a file, or what a record has of it; a file of another version, or a damaged one, is refused."""
+    """The state in a file as this record, a part of it or all; another version, or a damaged file, is refused."""
     fields = read_object(path)
     if (version := fields.get("version")) != VERSION:
         reason = f"is of version {version!r:.50} of a run's state, and this scrl reads version {VERSION}"

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from scrl.config import RunConfig, write_config
 from scrl.errors import InputError, ScrlError
 from scrl.files.jsonl import read_object
-from scrl.files.run_state import guard_stop_of, standing_at, standing_of, state_file
+from scrl.files.run_state import guard_stop_of, read_state, standing_at, standing_of, state_file
 from scrl.files.whole_files import give_usual_mode
 from scrl.policy.checkpoint import copy_adapter, write_weights
 from scrl.policy.model import load_model, load_tokenizer, model_shape, published_dtype
@@ -26,7 +26,7 @@ from scrl.reporting.evaluations import best_step_of, read_evaluations
 from scrl.training.interrupts import finish_first
 from scrl.training.model_card import Export, export_card
 from scrl.training.run_folder import RunFolder
-from scrl.training.state import MAY_CHANGE, permitted_changes, whole_state
+from scrl.training.state import MAY_CHANGE, SavedSettings, permitted_changes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -69,7 +69,7 @@ def find_checkpoint(place: Path, name: str | None = None) -> Checkpoint:
     if not any((folder / each).is_file() for each in ("config.json", ADAPTER)):
         raise InputError(f"{folder}: holds no model (neither config.json nor {ADAPTER}); is the checkpoint complete?")
     if (state := state_file(run / "checkpoints" / "last")) is not None:
-        permitted_changes(whole_state(state).settings, config, MAY_CHANGE)
+        permitted_changes(read_state(state, SavedSettings).settings, config, MAY_CHANGE)
     return Checkpoint(run, config, folder, step_of(folder))
 
 

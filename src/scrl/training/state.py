@@ -103,6 +103,13 @@ class State:
         return vars(self) | votes
 
 
+@dataclass
+class SavedSettings:
+    """The settings in a state, whatever else an earlier version wrote beside them."""
+
+    settings: dict[str, Any]
+
+
 def whole_state(path: Path) -> State:
     """What `to_json` wrote into this file."""
     state = read_state(path, State)
