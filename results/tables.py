@@ -461,26 +461,60 @@ def kept_vote(line: Mapping[str, Any], kind: int) -> float:
 
 
 def confirmation() -> str:
-    """Every arm of the confirmation against the start model of its seeds, question by question."""
-    runs = read_kept(RESULTS / "confirm-0.5b")
+    """Every arm of the confirmation against the start model of its seeds, question by question.
+
+    On the questions trained on also against the start model's vote of as many completions as the arm has drawn.
+    """
+    folder = RESULTS / "confirm-0.5b"
+    runs = read_kept(folder)
     rows: list[tuple[Cell, ...]] = []
     for arm in sorted({run.arm for run in runs}, key=lambda arm: (arm != START, arm)):
         seeds = sorted(run.seed for run in runs if run.arm == arm)
+        named = (arm, ", ".join(map(str, seeds)))
         for words, name in CONFIRMED.items():
             for metric in ("maj@16", "pass@1"):
                 scores = by_question(runs, arm, name, metric)
                 each = [100 * fmean(scores[seed].values()) for seed in seeds]
                 cells: tuple[Cell, ...] = (f"{fmean(each):.1f}", ", ".join(f"{score:.1f}" for score in each))
-                found = changes(runs, arm, START, name, metric) if arm != START else []
-                if found:
-                    gain = estimate(found)
-                    intervals = (crossed_interval(found), gain.over_seeds)
-                    shown = ("[{:+.1f}, {:+.1f}]".format(*each) if each else "one seed" for each in intervals)
-                    cells = (*cells, f"{gain.mean:+.1f}", *shown)
-                rows.append((arm, ", ".join(map(str, seeds)), words, metric, *cells, *[None] * (5 - len(cells))))
+                gain = _gain(changes(runs, arm, START, name, metric)) if arm != START else (None, None, None)
+                rows.append((*named, words, metric, *cells, *gain))
+        if arm != START:
+            drawn = max(completions_drawn(folder / f"{arm}-{seed}") for seed in seeds)
+            start = start_votes(_lines(folder / "votes.jsonl"), drawn)
+            after = by_question(runs, arm, CONFIRMED["trained on"], "maj@16")
+            found = [{name: after[seed][name] - start[name] for name in start} for seed in seeds]
+            metric = f"maj@16 − the start's maj@{drawn}"
+            rows.append((*named, "trained on", metric, None, None, *_gain(found)))
     head = ("in %", "seeds", "questions", "metric", "mean", "each seed")
     gains = ("after − before", "95 % over seeds and questions", "95 % over seeds")
     return as_markdown(Table((*head, *gains), tuple(rows))).rstrip()
+
+
+def _gain(by_seed: Sequence[Mapping[str, float]]) -> tuple[Cell, Cell, Cell]:
+    """The mean of differences, and its two intervals."""
+    gain = estimate(by_seed)
+    intervals = (crossed_interval(by_seed), gain.over_seeds)
+    crossed, over_seeds = ("[{:+.1f}, {:+.1f}]".format(*found) if found else "one seed" for found in intervals)
+    return f"{gain.mean:+.1f}", crossed, over_seeds
+
+
+def completions_drawn(run: Path) -> int:
+    """16 + the completions that training drew, votes included, per question trained on; at most the 160 there are."""
+    settings = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    votes: int = sum(line.get("votes_drawn", 0) for line in _lines(run / "metrics.jsonl"))
+    trained: int = settings["steps"] * settings["questions_per_step"] * settings["completions"]
+    first, last = map(int, CONFIRMED["trained on"].split("-")[1:])
+    return min(160, 16 + round((votes + trained) / (last - first + 1)))
+
+
+def start_votes(lines: Sequence[Mapping[str, Any]], k: int) -> dict[str, float]:
+    """The start model's maj@k of each question, of all completions of all seeds."""
+    found = {}
+    for line in lines:
+        counts = [sum(by_seed) for by_seed in line["votes"]]
+        missing = sum(line["completions"]) - sum(counts)
+        found[line["question_id"]] = majority_at_k(counts, line["right"], missing, k, seed=0)
+    return found
 
 
 def _record(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 import random
 import re
 
+import confirm
 import keep
 import numpy as np
 import pytest
@@ -150,6 +151,20 @@ def test_a_vote_that_counts_some_completions_alone():
     assert [tables.kept_vote(tie, kind) for kind in range(3)] == [0.5, 1, pytest.approx(1 / 3)]
 
 
+def test_what_training_drew_and_the_votes_of_as_many(tmp_path):
+    """256 questions: (64 · 16 · 16 + 8,192 votes)/256 = 96, and 16 that are measured."""
+    (tmp_path / "config.yaml").write_text("{steps: 64, questions_per_step: 16, completions: 16}")
+    write_lines(tmp_path / "metrics.jsonl", [{"votes_drawn": 8000}, {}, {"votes_drawn": 192}])
+    assert tables.completions_drawn(tmp_path) == 112
+    (tmp_path / "config.yaml").write_text("{steps: 64, questions_per_step: 16, completions: 64}")
+    assert tables.completions_drawn(tmp_path) == 160
+    lines = [{"question_id": "a", "completions": [3, 3], "right": 0, "votes": [[1, 2], [1, 1]]}]
+    lines += [{"question_id": "b", "completions": [3, 3], "right": 1, "votes": [[2, 1], [1, 2]]}]
+    lines += [{"question_id": "c", "completions": [3, 3], "right": None, "votes": [[3, 3]]}]
+    assert tables.start_votes(lines, 6) == {"a": 1.0, "b": 0.5, "c": 0.0}  # 3 of 5; 3 and 3 of 6
+    assert tables.start_votes(lines, 1)["a"] == 0.5  # 3 of 6, one without an answer
+
+
 def test_the_page_on_readers_says_what_sound_votes_gain():
     base = next(line for line in tables.checked_votes().splitlines() if line.startswith("| base"))
     of_all, of_voting = (base.split("|")[column].strip() for column in (6, 9))
@@ -187,18 +202,79 @@ def test_what_is_kept_of_a_run_and_of_an_evaluation(tmp_path):
     for name in ("config.yaml", "metrics.jsonl", "evaluations.jsonl"):
         (run / name).write_text("")
     write_lines(measured / "evaluations.jsonl", [{"benchmark": "math500", "pass@1": 0.5, "answers": ["text"]}])
-    keep.keep(out, run, measured)
+    keep.keep(out, run, measured, commit="abc")
     names = {"about.json", "config.yaml", "evaluations.jsonl", "math500.json", "metrics.jsonl", "votes.jsonl"}
     assert {path.name for path in out.iterdir()} == names
     assert json.loads((out / "votes.jsonl").read_text()) == {
-        "step": 0, "question_id": "q", "completions": 4, "right": 3, "positive": "4", "votes": {"4": 2, "5": 1},
+        "step": 0, "question_id": "q", "completions": 4, "right": 3, "positive": 0, "votes": {"0": 2, "1": 1},
     }  # fmt: skip
     assert json.loads((out / "math500.json").read_text()) == {"benchmark": "math500", "pass@1": 0.5}
     about = json.loads((out / "about.json").read_text())
     assert about["seconds"]["train"] >= 0
-    assert len(about["commit"]) == 40
+    assert about["commit"] == "abc"
     with pytest.raises(FileExistsError):
-        keep.keep(out, run)
+        keep.keep(out, run, commit="abc")
+
+
+def test_of_the_start_model_how_right_votes_are_is_kept(tmp_path):
+    """Two completions of four are sound and say 6, which is right; all four are tied between 6 and 7."""
+    texts = ["2 * 3 = 6, so \\boxed{6}", "3 * 2 = 6, so \\boxed{6}", "2 * 3 = 7, so \\boxed{7}", "\\boxed{7}"]
+    rows = [{"question_id": "q", "completion": text, "gold": "6"} for text in texts]
+    rows += [row | {"question_id": "r", "gold": "8"} for row in rows]
+    (tmp_path / "measured" / "rollouts").mkdir(parents=True)
+    write_lines(tmp_path / "measured" / "rollouts" / "new.jsonl", rows)
+    write_lines(tmp_path / "measured" / "evaluations.jsonl", [{"benchmark": "data/new.jsonl"}])
+    keep.keep(tmp_path / "start-1", tmp_path / "measured", commit="abc")
+    assert json.loads((tmp_path / "start-1" / "new.json").read_text()) == {"benchmark": "new"}
+    assert [json.loads(line) for line in (tmp_path / "start-1" / "votes-new.jsonl").read_text().splitlines()] == [
+        {"question_id": "q", "boxed": 0.5, "sound:boxed": 1.0},
+        {"question_id": "r", "boxed": 0.0, "sound:boxed": 0.0},
+    ]
+
+
+# The runs of the confirmation
+
+
+def test_runs_to_come_have_settings_that_there_are():
+    for stage in ("choose", "gold", "rivals"):
+        configs = {run.name: build_config(run.settings) for run in confirm.runs_of(stage)}
+        assert all(name.endswith(f"-{config.seed}") for name, config in configs.items())
+        assert {config.steps for config in configs.values()} == {64}
+
+
+def test_ours_is_the_arm_with_the_best_mean_over_its_seeds(tmp_path, monkeypatch):
+    monkeypatch.setattr(confirm, "RESULTS", tmp_path)
+    runs = [run for run in confirm.runs_of("choose") if "gold" not in run.name]
+    scores = {run.name: 0.40 for run in runs}
+    scores |= {"sound-0.5b/round-one-1": 0.5, "sound-0.5b/round-one-2": 0.34, "sound-0.5b/variants-one-1": 0.43}
+    for run in runs:  # means: 42, 43 and 40 %
+        assert confirm.chosen() is None
+        assert confirm.runs_of("ours") == []
+        (tmp_path / run.name).mkdir(parents=True)
+        (tmp_path / run.name / "gsm8k-513-768.json").write_text(json.dumps({"maj@16": scores[run.name]}))
+    assert confirm.chosen() == "variants-one"
+    ours = confirm.runs_of("ours")
+    assert [run.name for run in ours] == [f"confirm-0.5b/ours-{seed}" for seed in (11, 12, 13, 14, 15)]
+    assert all(run.settings["questions"] == "data/gsm8k-769-1024-and-4.jsonl" for run in ours)
+
+
+def test_runs_are_made_once_and_ours_waits_for_the_choice(tmp_path, monkeypatch):
+    monkeypatch.setattr(confirm, "RESULTS", tmp_path)
+    made = []
+
+    def make(run):
+        made.append(run.name)
+        if run.name == "confirm-0.5b/gold-12":
+            raise OSError("lost")
+        (tmp_path / run.name).mkdir(parents=True)
+        for file in ("about.json", "gsm8k-513-768.json"):
+            (tmp_path / run.name / file).write_text(json.dumps({"maj@16": 0.4}))
+        return 1.0
+
+    make(confirm.runs_of("gold")[0])
+    assert confirm.work_through(["ours", "gold", "choose"], 3, make) == ["confirm-0.5b/gold-12"]
+    assert len(made) == len(set(made)) == 5 + 5 + 8
+    assert {name.split("-")[0] for name in made[-5:]} == {"confirm"}  # ours, after all that was chosen from
 
 
 # Variants of questions

@@ -1,0 +1,241 @@
+"""Make the runs of confirmation.md on one GPU, several at once: what is said there, as settings.
+
+    python results/confirm.py WORK choose votes ours gold rivals --at-once 7
+
+WORK has models/qwen2.5-coder-0.5b-instruct and data/gsm8k.jsonl. The small files of each run come to STUDY/ARM-SEED
+here, and a run that has them is not made again, so after an interruption the same command goes on. `ours` waits for all
+runs of `choose`. A run that fails is named, and its log is in WORK/logs; the others go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import yaml
+from keep import commit_here
+
+from scrl.settings import merged
+
+RESULTS = Path(__file__).parent
+MODEL = "models/qwen2.5-coder-0.5b-instruct"
+EXPLORED, CONFIRMED = "sound-0.5b", "confirm-0.5b"
+UNSEEN = "gsm8k-513-768"
+FRESH = ("gsm8k-769-1024", "gsm8k-1025-1319")
+"""Trained on, never seen."""
+SEEDS = (11, 12, 13, 14, 15)
+Settings = Mapping[str, Any]
+
+COMMON: Settings = {
+    "model": MODEL,
+    "reader": "boxed",
+    "probe": 0,
+    "steps": 64,
+    "questions_per_step": 16,
+    "completions": 16,
+    "trained": 16,
+    "sampling": {"temperature": 0.6, "max_tokens": 512},
+    "compute": {"sampler_rows": 1024},
+    "evaluation": {"completions": 0},
+    "checkpoint_every": 1000,
+    "guard": {"mode": "observe"},
+}
+ONE: Settings = {"questions_per_update": 1, "optimizer": {"learning_rate": 5e-7}}
+SIXTEEN: Settings = {"questions_per_update": 16, "optimizer": {"learning_rate": 3e-6}}
+"""The paper's update, and ours."""
+
+
+def sound(votes: str, number: int, min_contrast: float, update: Settings) -> Settings:
+    """Labels by contrast from the votes of sound completions."""
+    label = {"method": "contrast-label", "credit": {"min_contrast": min_contrast}}
+    return merged({"reader": "sound:boxed", "label_votes": votes, "label_completions": number, **label}, update)
+
+
+class Arm(NamedTuple):
+    """What differs from COMMON, with which seeds it is tried, and how many variants of each question it adds."""
+
+    settings: Settings
+    seeds: tuple[int, ...] = (1,)
+    variants: int = 0
+
+
+TRIED = {
+    "round-one": Arm(sound("round", 32, 0.3, ONE), seeds=(1, 2)),
+    "round-sixteen": Arm(sound("round", 32, 0.3, SIXTEEN)),
+    "wide-one": Arm(sound("start", 32, 0.15, ONE)),
+    "ttrl-one": Arm(
+        merged(ONE, {"method": "ttrl", "reader": "sound:boxed", "label_votes": "start", "label_completions": 32})
+    ),
+    "variants-one": Arm(sound("start", 16, 0.3, ONE), variants=4),
+    "variants-sixteen": Arm(sound("start", 16, 0.3, SIXTEEN), variants=4),
+}
+"""One of these becomes ours."""
+GOLD: Settings = merged(SIXTEEN, {"method": "oracle"})
+WATCHED_GOLD = merged(
+    GOLD,
+    {
+        "evaluation": {
+            "completions": 16,
+            "every": 16,
+            "questions": 16,
+            "top_p": 0.95,
+            "held_out": f"data/{UNSEEN}.jsonl",
+        }
+    },
+)
+AS_PRINTED: Settings = merged(ONE, {"completions": 32, "sampling": {"temperature": 1.0}})
+AS_OURS: Settings = merged(SIXTEEN, {"completions": 32})
+RIVALS = {
+    f"{method}-{name}": Arm(merged(settings, {"method": method}))
+    for name, settings in (("printed", AS_PRINTED), ("ours", AS_OURS))
+    for method in ("ttrl", "scrl")
+}
+
+TRIAL: Settings = {
+    "limit": 10, "label_completions": 4, "steps": 1, "questions_per_step": 2, "questions_per_update": 1,
+    "completions": 4, "trained": 4, "compute": {"sampler_rows": 64}, "evaluation": {"questions": 2},
+}  # fmt: skip
+
+
+class Run(NamedTuple):
+    """A run, or the start model if there are no settings; its name is STUDY/ARM-SEED."""
+
+    name: str
+    settings: Settings | None
+    measured: tuple[str, ...]
+    completions: int
+
+    @property
+    def seed(self) -> int:
+        return int(self.name.rpartition("-")[2])
+
+    @property
+    def is_kept(self) -> bool:
+        return (RESULTS / self.name / "about.json").is_file()
+
+
+def runs_of(stage: str) -> list[Run]:
+    """The runs of a stage; none of `ours` before it is chosen."""
+    if stage == "choose":
+        rows = "gsm8k-1-256"
+        tried = [
+            Run(f"{EXPLORED}/{name}-{seed}", trained(arm, rows, seed), (UNSEEN,), 32)
+            for name, arm in TRIED.items()
+            for seed in arm.seeds
+        ]
+        return [*tried, Run(f"{EXPLORED}/gold-1", trained(Arm(WATCHED_GOLD), rows, 1), (UNSEEN,), 32)]
+    if stage == "votes":
+        fresh = [Run(f"{EXPLORED}/start-{seed}", None, FRESH, 16) for seed in SEEDS]
+        return [Run(f"{EXPLORED}/start-1", None, ("gsm8k-1-256",), 32), *fresh]
+    arms = {"ours": {"ours": TRIED[name]} if (name := chosen()) else {}, "gold": {"gold": Arm(GOLD)}, "rivals": RIVALS}
+    return [
+        Run(f"{CONFIRMED}/{name}-{seed}", trained(arm, FRESH[0], seed), FRESH, 32)
+        for name, arm in arms[stage].items()
+        for seed in SEEDS
+    ]
+
+
+def trained(arm: Arm, rows: str, seed: int) -> Settings:
+    """All settings of a run."""
+    questions = f"data/{rows}{f'-and-{arm.variants}' if arm.variants else ''}.jsonl"
+    return merged(merged(COMMON, {"questions": questions, "seed": seed}), arm.settings)
+
+
+def chosen() -> str | None:
+    """The arm with the highest maj@16 on questions never seen, a mean over its seeds; None before all are measured."""
+    scores: dict[str, list[float]] = {name: [] for name in TRIED}
+    for name, arm in TRIED.items():
+        for path in (RESULTS / EXPLORED / f"{name}-{seed}" / f"{UNSEEN}.json" for seed in arm.seeds):
+            if not path.is_file():
+                return None
+            scores[name].append(json.loads(path.read_text(encoding="utf-8"))["maj@16"])
+    return max(scores, key=lambda name: fmean(scores[name]))
+
+
+def write_questions(work: Path) -> None:
+    """The rows that are trained on and measured, and variants of those trained on."""
+    data = work / "data"
+    lines = (data / "gsm8k.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    for name in ("gsm8k-1-256", UNSEEN, *FRESH):
+        first, last = map(int, name.split("-")[1:])
+        (data / f"{name}.jsonl").write_text("".join(lines[first - 1 : last]), encoding="utf-8")
+    for name in ("gsm8k-1-256", FRESH[0]):
+        command = [sys.executable, str(RESULTS / "variants.py"), str(data / f"{name}.jsonl"), "4"]
+        found = subprocess.run(command, check=True, capture_output=True)
+        (data / f"{name}-and-4.jsonl").write_bytes(found.stdout)
+
+
+def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
+    """Train, measure, and keep the small files; the seconds it took."""
+    began = time.monotonic()
+    made, measured, log = (work / part / run.name for part in ("runs", "measured", "logs"))
+    for path in (made, measured, log):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    for path in (made, measured):  # of a run that was lost half-way
+        shutil.rmtree(path, ignore_errors=True)
+    scrl, model, folders = [sys.executable, "-m", "scrl"], MODEL, [str(measured)]
+    commands: list[list[str]] = []
+    if run.settings is not None:
+        settings = log.with_suffix(".yaml")
+        text = yaml.safe_dump(merged(run.settings, TRIAL if is_trial else {}))
+        settings.write_text(text, encoding="utf-8")
+        commands += [[*scrl, "train", str(settings), "--out", str(made)]]
+        model, folders = f"{made}/checkpoints/last", [str(made), str(measured)]
+    questions = [f"data/{name}.jsonl" for name in run.measured]
+    how = f"--reader boxed --completions {run.completions} --max-tokens 512 --sampler-rows 1024 --seed {run.seed}"
+    small = ["--completions", "16", "--max-tokens", "8", "--limit", "2"] if is_trial else []
+    commands += [[*scrl, "evaluate", model, *questions, *(small or how.split()), "--out", str(measured)]]
+    commands += [[sys.executable, str(RESULTS / "keep.py"), "--commit", commit, str(RESULTS / run.name), *folders]]
+    with log.open("wb") as out:
+        for command in commands:
+            subprocess.run(command, check=True, cwd=work, stdout=out, stderr=subprocess.STDOUT)
+    shutil.rmtree(made / "checkpoints", ignore_errors=True)
+    return time.monotonic() - began
+
+
+def work_through(stages: Sequence[str], at_once: int, make_one: Callable[[Run], float]) -> list[str]:
+    """Make all runs that are not kept yet, in order, this many at once; the names of those that failed."""
+    running: dict[Future[float], str] = {}
+    begun, failed = set[str](), list[str]()
+    with ThreadPoolExecutor(at_once) as pool:
+        while True:
+            waiting = [run for stage in stages for run in runs_of(stage) if not run.is_kept and run.name not in begun]
+            for run in waiting[: at_once - len(running)]:
+                begun.add(run.name)
+                running[pool.submit(make_one, run)] = run.name
+            if not running:
+                return failed
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                name, problem = running.pop(future), future.exception()
+                failed += [name] if problem else []
+                print(f"{name}: {problem or f'{future.result():.0f} s'}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("stages", nargs="+", choices=("choose", "votes", "ours", "gold", "rivals"))
+    parser.add_argument("--at-once", type=int, default=1)
+    parser.add_argument("--commit", help="of this checkout, where there is no git")
+    parser.add_argument("--trial", action="store_true", help="one small step each, to see that everything is there")
+    given = parser.parse_args()
+    write_questions(given.work)
+    commit = given.commit or commit_here()
+    make_one = partial(make, work=given.work.absolute(), commit=commit, is_trial=given.trial)
+    failed = work_through(given.stages, given.at_once, make_one)
+    print(f"chosen: {chosen() or 'not yet'}; failed: {', '.join(failed) or 'none'}")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
