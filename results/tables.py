@@ -21,6 +21,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 import numpy as np
+import signs
 import yaml
 from mpmath import betainc, findroot
 
@@ -550,7 +551,7 @@ def with_tables(page: str) -> str:
 _STUDY = {study.folder: study for study in STUDIES}
 OTHER_TABLES = {
     EXPLORED: exploration, COLD: colder, ROUNDS: rounds, "where": where, "front": front, "checks": checks,
-    "votes": checked_votes, "confirmation": confirmation,
+    "votes": checked_votes, "confirmation": confirmation, "whose": signs.by_votes,
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import confirm
 import keep
 import numpy as np
 import pytest
+import signs
 import tables
 import variants
 import yaml
@@ -186,6 +187,32 @@ def test_a_study_that_measures_its_last_checkpoints_alone(tmp_path, monkeypatch)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
     means = {row[0]: row[2] for row in rows if "−" in row[0]}
     assert means == {"b − a": "+5.0", "b − start": "+30.0", "a − start": "+25.0"}
+
+
+# Signs without gold
+
+
+def test_what_the_guard_would_have_stopped_is_said_as_the_files_have_it():
+    """Of lost and of good runs; those that sample labelled questions alone apart."""
+    runs = signs.read_runs()
+    *_, (alarm, ask_all, labelled) = signs.guard([signs.long_runs(runs, asks) for asks in ("all", "labelled")])
+    assert (alarm, ask_all, labelled) == ("any", "3/22 at 62%, 0/18", "0/1, 0/21")
+
+
+def test_a_sign_and_its_limit_by_hand():
+    """Lengths fall from 100 to 60, 65 and 80 in lost runs, to 75 and 90 in good ones: 70 catches two and stops none."""
+
+    def run(kind, length):
+        lines = [{"length_mean": 100.0}] * 10 + [{"length_mean": length}] * 10
+        return signs.Run("a/b", 1, "all", kind, (), lines, ())
+
+    group = [run("lost", 60.0), run("lost", 65.0), run("lost", 80.0), run("good", 75.0), run("gold", 90.0)]
+    length, *_ = signs.SIGNS
+    assert [length.at(each, 20) for each in group] == [-0.6, -0.65, -0.8, -0.75, -0.9]
+    assert length.course(group[0]) == {1.0: -0.6}
+    words, limit, own, loose, *_ = next(iter(signs.limits([group])))
+    assert (words, limit, own) == ("length_mean, ratio", "0.70", "2/3 at 100%, 0/2")
+    assert loose == "0.85"  # which stops the one at 0.75: between 0.8 and 0.9
 
 
 # What is kept
