@@ -33,6 +33,8 @@ EXPLORED, CONFIRMED = "sound-0.5b", "confirm-0.5b"
 UNSEEN = "gsm8k-513-768"
 FRESH = ("gsm8k-769-1024", "gsm8k-1025-1319")
 """Trained on, never seen."""
+LAST = "about.json"
+"""What is kept last of a run."""
 SEEDS = (11, 12, 13, 14, 15)
 Settings = Mapping[str, Any]
 
@@ -121,7 +123,7 @@ class Run(NamedTuple):
 
     @property
     def is_kept(self) -> bool:
-        return (RESULTS / self.name / "about.json").is_file()
+        return (RESULTS / self.name / LAST).is_file()
 
 
 def runs_of(stage: str) -> list[Run]:
@@ -153,12 +155,12 @@ def trained(arm: Arm, rows: str, seed: int) -> Settings:
 
 def chosen() -> str | None:
     """The arm with the highest maj@16 on questions never seen, a mean over its seeds; None before all are measured."""
-    scores: dict[str, list[float]] = {name: [] for name in TRIED}
+    scores: dict[str, list[float]] = {}
     for name, arm in TRIED.items():
-        for path in (RESULTS / EXPLORED / f"{name}-{seed}" / f"{UNSEEN}.json" for seed in arm.seeds):
-            if not path.is_file():
+        for folder in (RESULTS / EXPLORED / f"{name}-{seed}" for seed in arm.seeds):
+            if not (folder / LAST).is_file():
                 return None
-            scores[name].append(json.loads(path.read_text(encoding="utf-8"))["maj@16"])
+            scores.setdefault(name, []).append(json.loads((folder / f"{UNSEEN}.json").read_text("utf-8"))["maj@16"])
     return max(scores, key=lambda name: fmean(scores[name]))
 
 

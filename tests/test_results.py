@@ -279,6 +279,8 @@ def test_ours_is_the_arm_with_the_best_mean_over_its_seeds(tmp_path, monkeypatch
         assert confirm.runs_of("ours") == []
         (tmp_path / run.name).mkdir(parents=True)
         (tmp_path / run.name / "gsm8k-513-768.json").write_text(json.dumps({"maj@16": scores[run.name]}))
+        assert confirm.chosen() is None  # it may be half written
+        (tmp_path / run.name / "about.json").write_text("{}")
     assert confirm.chosen() == "variants-one"
     ours = confirm.runs_of("ours")
     assert [run.name for run in ours] == [f"confirm-0.5b/ours-{seed}" for seed in (11, 12, 13, 14, 15)]
@@ -294,7 +296,7 @@ def test_runs_are_made_once_and_ours_waits_for_the_choice(tmp_path, monkeypatch)
         if run.name == "confirm-0.5b/gold-12":
             raise OSError("lost")
         (tmp_path / run.name).mkdir(parents=True)
-        for file in ("about.json", "gsm8k-513-768.json"):
+        for file in ("gsm8k-513-768.json", "about.json"):
             (tmp_path / run.name / file).write_text(json.dumps({"maj@16": 0.4}))
         return 1.0
 
