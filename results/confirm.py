@@ -1,6 +1,6 @@
 """Make the runs of confirmation.md on one GPU, several at once: what is said there, as settings.
 
-    python results/confirm.py WORK choose votes ours gold rivals --at-once 7
+    python results/confirm.py WORK choose votes ours gold passes rivals --at-once 7
 
 WORK has models/qwen2.5-coder-0.5b-instruct and data/gsm8k.jsonl. The small files of each run come to STUDY/ARM-SEED
 here, and a run that has them is not made again, so after an interruption the same command goes on. `ours` waits for all
@@ -128,17 +128,18 @@ class Run(NamedTuple):
 
 def runs_of(stage: str) -> list[Run]:
     """The runs of a stage; none of `ours` before it is chosen."""
+    rows = "gsm8k-1-256"
     if stage == "choose":
-        rows = "gsm8k-1-256"
-        tried = [
+        return [
             Run(f"{EXPLORED}/{name}-{seed}", trained(arm, rows, seed), (UNSEEN,), 32)
             for name, arm in TRIED.items()
             for seed in arm.seeds
         ]
-        return [*tried, Run(f"{EXPLORED}/gold-1", trained(Arm(WATCHED_GOLD), rows, 1), (UNSEEN,), 32)]
     if stage == "votes":
         fresh = [Run(f"{EXPLORED}/start-{seed}", None, FRESH, 16) for seed in SEEDS]
-        return [Run(f"{EXPLORED}/start-1", None, ("gsm8k-1-256",), 32), *fresh]
+        return [Run(f"{EXPLORED}/start-1", None, (rows,), 32), *fresh]
+    if stage == "passes":
+        return [Run(f"{EXPLORED}/gold-1", trained(Arm(WATCHED_GOLD), rows, 1), (UNSEEN,), 32)]
     arms = {"ours": {"ours": TRIED[name]} if (name := chosen()) else {}, "gold": {"gold": Arm(GOLD)}, "rivals": RIVALS}
     return [
         Run(f"{CONFIRMED}/{name}-{seed}", trained(arm, FRESH[0], seed), FRESH, 32)
@@ -226,7 +227,7 @@ def work_through(stages: Sequence[str], at_once: int, make_one: Callable[[Run], 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
-    parser.add_argument("stages", nargs="+", choices=("choose", "votes", "ours", "gold", "rivals"))
+    parser.add_argument("stages", nargs="+", choices=("choose", "votes", "passes", "ours", "gold", "rivals"))
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--commit", help="of this checkout, where there is no git")
     parser.add_argument("--trial", action="store_true", help="one small step each, to see that everything is there")

@@ -26,6 +26,9 @@ from scrl.training.guard import WATCHED, alarms
 
 RESULTS, WINDOW, LOST, GOOD = Path(__file__).parent, 10, ("lost",), ("good", "gold")
 UNSEEN = ("math500", "held-out", "gsm8k-513-768", "minerva", "gsm8k-1025-1319")
+STUDIES = tuple("amc-1.5b/* chains-0.5b/* checks-0.5b/* confirm-0.5b/gold-1[12] explore-0.5b/*".split())
+STUDIES += tuple("gsm8k-0.5b/* rates-0.5b/* rounds-0.5b/* rounds-1.5b/* temperature-0.5b/*".split())
+# The runs that there were when classes, halves and signs were fixed.
 VOTE = {4: 29.6, 8: 33.4, 16: 35.3, 32: 36.0}  # maj@k of the 160 completions of confirm-0.5b/votes.jsonl
 CHANGES = ("never seen: vote", "never seen: pass@1", "trained on: vote", "trained on: pass@1")
 Line = Mapping[str, Any]
@@ -99,11 +102,13 @@ def records_of(folder: Path) -> list[dict[str, Any]]:
 def read_runs() -> list[Run]:
     """All runs that were trained, in the order of their arms."""
     starts: dict[str, dict[Any, Line]] = {}
-    for folder in (about.parent for about in RESULTS.glob("*/*/about.json")):
+    studies = sorted({study.partition("/")[0] for study in STUDIES})
+    for folder in (about.parent for study in studies for about in RESULTS.glob(f"{study}/*/about.json")):
         for line in records_of(folder) if folder.name.startswith("start-") else lines_of(folder / "evaluations.jsonl"):
             if line["step"] == 0:
                 starts.setdefault(line["questions_digest"], {})[line["seed"], line["samples"], line["pass@1"]] = line
-    return sorted((read_run(path.parent, starts) for path in RESULTS.glob("*/*/config.yaml")), key=lambda run: run[:2])
+    paths = [path for study in STUDIES for path in RESULTS.glob(f"{study}/config.yaml")]
+    return sorted((read_run(path.parent, starts) for path in paths), key=lambda run: run[:2])
 
 
 def read_run(folder: Path, starts: Mapping[str, Mapping[Any, Line]]) -> Run:
