@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import signs
 import yaml
+from keep import READERS
 from mpmath import betainc, findroot
 
 from scrl.evaluation.statistics import (
@@ -58,6 +59,7 @@ CHECKS = {
 }
 """What was rewarded, by arm; a reward of one's own is not in the settings, and chains are no longer."""
 CHECKED = ("all", "sound", "complete", "voting")
+SOUND = "sound-0.5b"
 CONFIRMED = {"trained on": "gsm8k-769-1024", "never seen": "gsm8k-1025-1319"}
 
 
@@ -518,6 +520,33 @@ def start_votes(lines: Sequence[Mapping[str, Any]], k: int) -> dict[str, float]:
     return found
 
 
+def tried() -> str:
+    """The runs with sound votes that ours is chosen from, on questions never seen."""
+    folders = sorted(path.parent for path in RESULTS.glob(f"{SOUND}/*/config.yaml"))
+    rows: list[tuple[Cell, ...]] = [
+        (*_arm_and_seed(folder / "config.yaml"), *_measured(_record(folder / f"{UNSEEN}.json"))) for folder in folders
+    ]
+    start = _measured(_record(RESULTS / COLD / "start-7" / f"{UNSEEN}.json"))
+    rows.append(("the start model, 64 completions", None, *start))
+    return as_markdown(Table(("in %", "seed", "maj@16", "pass@1", "pass@16", "agree", "tokens"), tuple(rows))).rstrip()
+
+
+def sound_votes() -> str:
+    """How right the start model's vote of all completions and of sound ones is, without training."""
+    rows: list[tuple[Cell, ...]] = []
+    for name in ("gsm8k-1-256", *CONFIRMED.values()):
+        kept = {
+            path.parent.name.rpartition("-")[2]: path for path in RESULTS.glob(f"{SOUND}/start-*/votes-{name}.jsonl")
+        }
+        by_seed = [_lines(kept[seed]) for seed in sorted(kept)]
+        votes = ([100 * fmean(line[reader] for line in lines) for lines in by_seed] for reader in READERS)
+        means = (f"{fmean(each):.1f} ({', '.join(f'{vote:.1f}' for vote in each)})" for each in votes)
+        gains = [{line["question_id"]: line["sound:boxed"] - line["boxed"] for line in lines} for lines in by_seed]
+        rows.append((name, ", ".join(sorted(kept)), *means, *_gain(gains)))
+    head = ("in %", "seeds", "vote of all", "vote of sound", "sound − all")
+    return as_markdown(Table((*head, "95 % over seeds and questions", "95 % over seeds"), tuple(rows))).rstrip()
+
+
 def _record(path: Path) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return record
@@ -532,6 +561,8 @@ def _arm_and_seed(config: Path) -> tuple[str, int]:
         f"T {settings['sampling']['temperature']:g}": settings["sampling"]["temperature"] == 1,
         f"KL {settings['loss']['kl_weight']:g}": settings["loss"]["kl_weight"] == 0,
         f"{settings['questions_per_update']} question per update": settings["questions_per_update"] == 16,
+        "sound completions": settings["reader"] == "boxed",
+        "four variants of each question": "-and-4." not in settings["questions"],
         f"rate {settings['optimizer']['learning_rate']:g}": settings["optimizer"]["learning_rate"] == RATE,
     }
     return ", ".join([arm, *(words for words, is_usual in usual.items() if not is_usual)]), settings["seed"]
@@ -552,6 +583,7 @@ _STUDY = {study.folder: study for study in STUDIES}
 OTHER_TABLES = {
     EXPLORED: exploration, COLD: colder, ROUNDS: rounds, "where": where, "front": front, "checks": checks,
     "votes": checked_votes, "confirmation": confirmation, "whose": signs.by_votes,
+    "tried": tried, "sound": sound_votes,
 }  # fmt: skip
 
 

@@ -173,6 +173,23 @@ def test_the_page_on_readers_says_what_sound_votes_gain():
         assert f"{of_all} → {of_voting} %" in (RESULTS.parent / page).read_text()
 
 
+def test_sound_votes_of_the_start_model_over_seeds(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    for name, seed, sound in (
+        ("gsm8k-1-256", 1, 1.0), ("gsm8k-769-1024", 11, 1.0), ("gsm8k-769-1024", 12, 0.5), ("gsm8k-1025-1319", 11, 0.0),
+    ):  # fmt: skip
+        (tmp_path / "sound-0.5b" / f"start-{seed}").mkdir(parents=True, exist_ok=True)
+        lines = [{"question_id": q, "boxed": 0.5, "sound:boxed": sound} for q in "ab"]
+        write_lines(tmp_path / "sound-0.5b" / f"start-{seed}" / f"votes-{name}.jsonl", lines)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in tables.sound_votes().splitlines()[2:]]
+    assert [row[:5] for row in rows] == [
+        ["gsm8k-1-256", "1", "50.0 (50.0)", "100.0 (100.0)", "+50.0"],
+        ["gsm8k-769-1024", "11, 12", "50.0 (50.0, 50.0)", "75.0 (100.0, 50.0)", "+25.0"],
+        ["gsm8k-1025-1319", "11", "50.0 (50.0)", "0.0 (0.0)", "-50.0"],
+    ]
+    assert rows[1][5] == "[+0.0, +50.0]"  # seeds of +50 and 0
+
+
 def test_a_study_that_measures_its_last_checkpoints_alone(tmp_path, monkeypatch):
     """Two seeds of the start and of two arms, on a set of questions that no run measured itself."""
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
