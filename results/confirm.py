@@ -4,7 +4,8 @@
 
 WORK has models/qwen2.5-coder-0.5b-instruct and data/gsm8k.jsonl. The small files of each run come to STUDY/ARM-SEED
 here, and a run that has them is not made again, so after an interruption the same command goes on. `ours` waits for all
-runs of `choose`. A run that fails is named, and its log is in WORK/logs; the others go on.
+runs of `choose`. A run that fails is named, and its log is in WORK/logs; the others go on. End it with Ctrl-C, which
+ends what it has started, too. What --trial measures is in WORK/tried and counts for nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import yaml
+from filelock import FileLock
 from keep import commit_here
 
 from scrl.settings import merged
@@ -99,7 +101,7 @@ AS_PRINTED: Settings = merged(ONE, {"completions": 32, "sampling": {"temperature
 AS_OURS: Settings = merged(SIXTEEN, {"completions": 32})
 RIVALS = {
     f"{method}-{name}": Arm(merged(settings, {"method": method}))
-    for name, settings in (("printed", AS_PRINTED), ("ours", AS_OURS))
+    for name, settings in (("printed", AS_PRINTED), ("sixteen", AS_OURS))
     for method in ("ttrl", "scrl")
 }
 
@@ -139,7 +141,7 @@ def runs_of(stage: str) -> list[Run]:
         fresh = [Run(f"{EXPLORED}/start-{seed}", None, FRESH, 16) for seed in SEEDS]
         return [Run(f"{EXPLORED}/start-1", None, (rows,), 32), *fresh]
     if stage == "passes":
-        return [Run(f"{EXPLORED}/gold-1", trained(Arm(WATCHED_GOLD), rows, 1), (UNSEEN,), 32)]
+        return [Run(f"{EXPLORED}/gold-watched-1", trained(Arm(WATCHED_GOLD), rows, 1), (UNSEEN,), 32)]
     arms = {"ours": {"ours": TRIED[name]} if (name := chosen()) else {}, "gold": {"gold": Arm(GOLD)}, "rivals": RIVALS}
     return [
         Run(f"{CONFIRMED}/{name}-{seed}", trained(arm, FRESH[0], seed), FRESH, 32)
@@ -181,10 +183,11 @@ def write_questions(work: Path) -> None:
 def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
     """Train, measure, and keep the small files; the seconds it took."""
     began = time.monotonic()
-    made, measured, log = (work / part / run.name for part in ("runs", "measured", "logs"))
+    made, measured, log, tried = (work / part / run.name for part in ("runs", "measured", "logs", "tried"))
+    kept = tried if is_trial else RESULTS / run.name
     for path in (made, measured, log):
         path.parent.mkdir(parents=True, exist_ok=True)
-    for path in (made, measured):  # of a run that was lost half-way
+    for path in (made, measured, tried):  # of a run that was lost half-way, or tried before
         shutil.rmtree(path, ignore_errors=True)
     scrl, model, folders = [sys.executable, "-m", "scrl"], MODEL, [str(measured)]
     commands: list[list[str]] = []
@@ -195,10 +198,10 @@ def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
         commands += [[*scrl, "train", str(settings), "--out", str(made)]]
         model, folders = f"{made}/checkpoints/last", [str(made), str(measured)]
     questions = [f"data/{name}.jsonl" for name in run.measured]
-    how = f"--reader boxed --completions {run.completions} --max-tokens 512 --sampler-rows 1024 --seed {run.seed}"
-    small = ["--completions", "16", "--max-tokens", "8", "--limit", "2"] if is_trial else []
-    commands += [[*scrl, "evaluate", model, *questions, *(small or how.split()), "--out", str(measured)]]
-    commands += [[sys.executable, str(RESULTS / "keep.py"), "--commit", commit, str(RESULTS / run.name), *folders]]
+    how = f"--reader boxed --completions {run.completions} --k 16 --seed {run.seed} --sampler-rows "
+    how += "64 --max-tokens 8 --limit 2" if is_trial else "1024 --max-tokens 512"
+    commands += [[*scrl, "evaluate", model, *questions, *how.split(), "--out", str(measured)]]
+    commands += [[sys.executable, str(RESULTS / "keep.py"), "--commit", commit, str(kept), *folders]]
     with log.open("wb") as out:
         for command in commands:
             subprocess.run(command, check=True, cwd=work, stdout=out, stderr=subprocess.STDOUT)
@@ -232,10 +235,11 @@ def main() -> int:
     parser.add_argument("--commit", help="of this checkout, where there is no git")
     parser.add_argument("--trial", action="store_true", help="one small step each, to see that everything is there")
     given = parser.parse_args()
-    write_questions(given.work)
     commit = given.commit or commit_here()
     make_one = partial(make, work=given.work.absolute(), commit=commit, is_trial=given.trial)
-    failed = work_through(given.stages, given.at_once, make_one)
+    with FileLock(given.work / "lock", timeout=0):
+        write_questions(given.work)
+        failed = work_through(given.stages, given.at_once, make_one)
     print(f"chosen: {chosen() or 'not yet'}; failed: {', '.join(failed) or 'none'}")
     return bool(failed)
 

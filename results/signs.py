@@ -117,16 +117,21 @@ def read_run(folder: Path, starts: Mapping[str, Mapping[Any, Line]]) -> Run:
     new, old = (change(last[key], list(starts[last[key]["questions_digest"]].values())) for key in (True, False))
     is_by_votes = settings["method"] == "contrast-label" and settings["label_votes"] != "present"
     asks = "labelled" if is_by_votes or "labelled" in settings["questions"] else "all"
-    kind = "lost" if new[0] <= -3 else "good" if new[1] >= 2 and new[0] >= -1 else "neither"
-    kind = kind if settings["method"] != "oracle" else "gold"
+    kind = kind_of(new) if settings["method"] != "oracle" else "gold"
     lines = lines_of(folder / "metrics.jsonl")
     lines = [line | {"agreement − ln length": line["agreement"] - math.log(line["length_mean"])} for line in lines]
     seed, name = settings["seed"], f"{folder.parent.name}/{folder.name}"
-    whose = settings["label_votes"] if not settings["label_votes"].endswith(".jsonl") else "start"
-    method = "a reward of one's own" if ":" in settings["method"] else settings["method"]
+    is_own = ":" in settings["method"]
+    whose = "–" if is_own else settings["label_votes"] if not settings["label_votes"].endswith(".jsonl") else "start"
+    method = "a reward of one's own" if is_own else settings["method"]
     method += ", with chains" if "chain" in name else ""
     how = ("1.5B" if "1.5b" in name else "0.5B", whose, method, settings["sampling"]["temperature"])
     return Run(name.removesuffix(f"-{seed}"), seed, asks, kind, (*new, *old), lines, how)
+
+
+def kind_of(changes: Sequence[float]) -> str:
+    vote, single, *_ = changes
+    return "lost" if vote <= -3 else "good" if single >= 2 and vote >= -1 else "neither"
 
 
 def change(record: Line, starts: Sequence[Line]) -> list[float]:
@@ -142,10 +147,8 @@ def by_votes() -> str:
     for how in sorted({run.how for run in runs}, key=str):
         own = [run for run in runs if run.how == how]
         means = (f"{fmean(changes):+.1f}" for changes in zip(*(run.changes for run in own), strict=True))
-        kinds = [run.kind for run in own]
-        rows.append(
-            (*how, len(own), kinds.count("lost"), len(own) - kinds.count("lost") - kinds.count("neither"), *means)
-        )
+        kinds = [kind_of(run.changes) for run in own]
+        rows.append((*how, len(own), kinds.count("lost"), kinds.count("good"), *means))
     head = ("model", "votes of", "method", "T", "runs", "lost", "good", *CHANGES)
     return as_markdown(Table(head, tuple(rows))).rstrip()
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import signs
 import yaml
+from confirm import runs_of
 from keep import READERS
 from mpmath import betainc, findroot
 
@@ -522,7 +523,7 @@ def start_votes(lines: Sequence[Mapping[str, Any]], k: int) -> dict[str, float]:
 
 def tried() -> str:
     """The runs with sound votes that ours is chosen from, on questions never seen."""
-    folders = sorted(path.parent for path in RESULTS.glob(f"{SOUND}/*/config.yaml"))
+    folders = [folder for run in runs_of("choose") if (folder := RESULTS / run.name).is_dir()]
     rows: list[tuple[Cell, ...]] = [
         (*_arm_and_seed(folder / "config.yaml"), *_measured(_record(folder / f"{UNSEEN}.json"))) for folder in folders
     ]
@@ -534,15 +535,18 @@ def tried() -> str:
 def sound_votes() -> str:
     """How right the start model's vote of all completions and of sound ones is, without training."""
     rows: list[tuple[Cell, ...]] = []
-    for name in ("gsm8k-1-256", *CONFIRMED.values()):
-        kept = {
-            path.parent.name.rpartition("-")[2]: path for path in RESULTS.glob(f"{SOUND}/start-*/votes-{name}.jsonl")
-        }
-        by_seed = [_lines(kept[seed]) for seed in sorted(kept)]
+    for names in (("gsm8k-1-256",), *((name,) for name in CONFIRMED.values()), tuple(CONFIRMED.values())):
+        kept: dict[str, list[dict[str, Any]]] = {}
+        for path in sorted(RESULTS.glob(f"{SOUND}/start-*/votes-*.jsonl")):
+            if path.stem.removeprefix("votes-") in names:
+                kept.setdefault(path.parent.name.rpartition("-")[2], []).extend(_lines(path))
+        if not kept:
+            continue
+        by_seed = [kept[seed] for seed in sorted(kept)]
         votes = ([100 * fmean(line[reader] for line in lines) for lines in by_seed] for reader in READERS)
         means = (f"{fmean(each):.1f} ({', '.join(f'{vote:.1f}' for vote in each)})" for each in votes)
         gains = [{line["question_id"]: line["sound:boxed"] - line["boxed"] for line in lines} for lines in by_seed]
-        rows.append((name, ", ".join(sorted(kept)), *means, *_gain(gains)))
+        rows.append((" and ".join(names), ", ".join(sorted(kept)), *means, *_gain(gains)))
     head = ("in %", "seeds", "vote of all", "vote of sound", "sound − all")
     return as_markdown(Table((*head, "95 % over seeds and questions", "95 % over seeds"), tuple(rows))).rstrip()
 

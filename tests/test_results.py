@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from pathlib import Path
 
 import confirm
 import keep
@@ -15,7 +16,8 @@ import yaml
 from line_files import write_lines
 from tables import RESULTS, STUDIES, Kept, Questions, Study, difference, mean_of, step_mean
 
-from scrl.config import build_config
+from scrl.cli.evaluate import given_settings, measurement_settings
+from scrl.config import build_config, read_config
 from scrl.evaluation.statistics import count_transitions
 
 DOCS = RESULTS.parent / "docs"
@@ -176,18 +178,19 @@ def test_the_page_on_readers_says_what_sound_votes_gain():
 def test_sound_votes_of_the_start_model_over_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     for name, seed, sound in (
-        ("gsm8k-1-256", 1, 1.0), ("gsm8k-769-1024", 11, 1.0), ("gsm8k-769-1024", 12, 0.5), ("gsm8k-1025-1319", 11, 0.0),
+        ("gsm8k-1-256", 1, 1.0), ("gsm8k-769-1024", 11, 1.0), ("gsm8k-1025-1319", 11, 0.0),
     ):  # fmt: skip
         (tmp_path / "sound-0.5b" / f"start-{seed}").mkdir(parents=True, exist_ok=True)
-        lines = [{"question_id": q, "boxed": 0.5, "sound:boxed": sound} for q in "ab"]
+        lines = [{"question_id": name + q, "boxed": 0.5, "sound:boxed": sound} for q in "ab"]
         write_lines(tmp_path / "sound-0.5b" / f"start-{seed}" / f"votes-{name}.jsonl", lines)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in tables.sound_votes().splitlines()[2:]]
     assert [row[:5] for row in rows] == [
         ["gsm8k-1-256", "1", "50.0 (50.0)", "100.0 (100.0)", "+50.0"],
-        ["gsm8k-769-1024", "11, 12", "50.0 (50.0, 50.0)", "75.0 (100.0, 50.0)", "+25.0"],
+        ["gsm8k-769-1024", "11", "50.0 (50.0)", "100.0 (100.0)", "+50.0"],
         ["gsm8k-1025-1319", "11", "50.0 (50.0)", "0.0 (0.0)", "-50.0"],
+        ["gsm8k-769-1024 and gsm8k-1025-1319", "11", "50.0 (50.0)", "50.0 (50.0)", "+0.0"],
     ]
-    assert rows[1][5] == "[+0.0, +50.0]"  # seeds of +50 and 0
+    assert rows[3][5] == "[-50.0, +50.0]"  # questions of +50 and −50
 
 
 def test_a_study_that_measures_its_last_checkpoints_alone(tmp_path, monkeypatch):
@@ -284,6 +287,23 @@ def test_runs_to_come_have_settings_that_there_are():
         configs = {run.name: build_config(run.settings) for run in confirm.runs_of(stage)}
         assert all(name.endswith(f"-{config.seed}") for name, config in configs.items())
         assert {config.steps for config in configs.values()} == {64}
+
+
+@pytest.mark.parametrize("is_trial", [False, True])
+def test_a_run_is_trained_measured_and_kept_by_commands_that_there_are(is_trial, tmp_path, monkeypatch):
+    commands = []
+    monkeypatch.setattr("subprocess.run", lambda command, **_: commands.append(command))
+    run = confirm.runs_of("choose")[0]
+    confirm.make(run, tmp_path, "abc", is_trial=is_trial)
+    train, evaluate, keep_it = commands
+    config = read_config(Path(train[4]))
+    assert (config.method, config.steps) == ("contrast-label", 1 if is_trial else 64)
+    (model, *questions), given = given_settings(evaluate[4:-2])
+    settings = measurement_settings(given | {"model": model, "benchmarks": tuple(questions)})
+    assert (settings.ks, settings.samples) == ((16,), 32)  # so that there is maj@16
+    assert (settings.reader, settings.seed, questions) == ("boxed", 1, ["data/gsm8k-513-768.jsonl"])
+    place = tmp_path / "tried" if is_trial else confirm.RESULTS  # a trial counts for nothing
+    assert keep_it[2:5] == ["--commit", "abc", str(place / run.name)]
 
 
 def test_ours_is_the_arm_with_the_best_mean_over_its_seeds(tmp_path, monkeypatch):

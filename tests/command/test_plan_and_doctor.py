@@ -9,7 +9,7 @@ from processes import scrl
 
 from scrl.config import build_config
 from scrl.errors import InputError
-from scrl.planning.plan import KEEPS_THE_VOTE, make_plan, warnings
+from scrl.planning.plan import make_plan, warnings
 
 BASE = {
     "model": "embedded", "questions": "arithmetic:easy", "prompt": {"instruction": ""}, "sampling": {"max_tokens": 64}, "steps": 100,
@@ -115,24 +115,9 @@ def test_the_plan_warns_of_what_cannot_work(changes, words):
     ],
 )
 def test_the_plan_warns_of_many_passes_and_far_learning_rates(rate, lora, passes, expected):
-    settings = config(optimizer={"learning_rate": rate}, lora=lora, method="restrain")
+    settings = config(optimizer={"learning_rate": rate}, lora=lora)
     found = list(warnings(settings, num_questions=16, passes=passes, num_weights=10**9))
     assert [line[: len(beginning)] for line, beginning in zip(found, expected, strict=True)] == expected
-
-
-@pytest.mark.parametrize(
-    ("settings", "weights", "is_told"),
-    [
-        ({}, 10**9, True),
-        ({"method": "ttrl"}, 10**9, True),
-        ({"label_votes": "round"}, 10**9, False),
-        ({"method": "oracle"}, 10**9, False),
-        ({}, 10**6, False),
-    ],
-)
-def test_the_plan_says_which_settings_kept_the_vote(settings, weights, is_told):
-    found = list(warnings(config(**settings), num_questions=16, passes=1, num_weights=weights))
-    assert any(KEEPS_THE_VOTE in line for line in found) == is_told
 
 
 def test_the_plan_refuses_what_the_run_would_refuse():

@@ -26,7 +26,7 @@ _NUMBER = r"\d{1,30}(?:\.\d{1,30})?"
 _SPELLINGS = tuple(
     (re.compile(pattern), plain)
     for pattern, plain in (
-        (r"\\(?:times|cdot|ast)(?![A-Za-z])|[×·∗]|(?<=\d)(?<!\b0)[ \t]?x[ \t]?(?=[$\d(])", "*"),
+        (r"\\(?:times|cdot|ast)(?![A-Za-z])|[×·∗]|(?<=\d)(?:[ \t]|(?<![^\d.]0)(?<!^0))x[ \t]?(?=[$\d(])", "*"),
         (r"\\div(?![A-Za-z])|÷", "/"),
         (r"[−–]", "-"),
         (r"\\(?:text|mathrm|textbf|mathbf)\s*\{[^{}]*\}", " "),
@@ -42,10 +42,10 @@ _SUM = re.compile(rf"[-\s(]*{_NUMBER}[\s)]*(?:[-+*/][-\s(]*{_NUMBER}[\s)]*)*")
 _SUM_AT_END = re.compile(rf"(?<![\w^{{}}\\|\[\]!.)√]){_SUM.pattern}$")
 _BULLET = re.compile(r"^\s*[-*•]\s+")
 _OPERATOR = re.compile(r"\d[\s)]*[-+*/]")
-_AFTER = re.compile(r"\s*[*/^+({\[!\\-]|_|[A-Za-z](?![A-Za-z])")
-"""What would belong to a sum that ends before it: 3x, 3(…, 3 +."""
-_IN_A_SUM = tuple("+-*/^(0123456789")
-"""What ends a part of a sum that is not looked at: x *, the 3 of 3 1/2."""
+_AFTER = re.compile(r"\s*[*/^+({\[!\\-]|_|\d|[A-Za-z](?![A-Za-z])")
+"""What would belong to a sum that ends before it: 3x, 3(…, 3 +, the 1/2 of 3 1/2."""
+_BEFORE = re.compile(r"(?:[-+*/^(\d]|\b(?:of|times|twice|[xX]))$")
+"""What ends a part of a sum that is not looked at: n *, 20% of, the 3 of 3 1/2."""
 _VALUE = re.compile(r"-?\d+(?:/\d+)?")
 _LONGEST = 120
 """Characters of a side that are looked at."""
@@ -126,7 +126,7 @@ def claims_of(text: str) -> Iterator[Claim]:
             if (len(first) > _LONGEST and left.start() == 0) or right.end() == _LONGEST:
                 continue  # the rest of it is not looked at
             words = before[: left.start()].rstrip()
-            is_part = words.endswith(_IN_A_SUM) or left[0].lstrip().startswith("-")  # of x - 2, x * (1 - 0.3)
+            is_part = _BEFORE.search(words) is not None or left[0].lstrip().startswith("-")  # of x - 2, x * (1 - 0.3)
             if words and (is_part or not _OPERATOR.search(left[0])):  # nor is 20 a side of: a fifth of 20 = 4
                 continue
             if not _OPERATOR.search(f"{left[0]} = {right[0]}"):

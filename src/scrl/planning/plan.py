@@ -28,7 +28,6 @@ from scrl.training.stream import QuestionStream
 MANY_PASSES, FAR_OFF = 10, 30
 """Passes over the questions, and how many times the usual learning rate, above which a run is warned."""
 _NO_ROOM = "WARNING: that does not fit; take a smaller model, an adapter (--lora.rank 16) or a larger machine"
-KEEPS_THE_VOTE = "--method contrast-label --label-votes round --temperature 0.6"
 TINY_MODEL = 10_000_000
 """Weights below which a model, such as the embedded one, wants larger learning rates."""
 
@@ -118,8 +117,6 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
         enough = math.ceil(MANY_PASSES * config.steps / passes)
         over = counted(num_questions, "question")
         yield f"WARNING: {passes:.0f} passes over {over}; --steps {enough} would make {MANY_PASSES}"
-    if num_weights > TINY_MODEL and config.label_votes == "present" and config.method in ("ttrl", "scrl", "contrast"):
-        yield f"{config.method} lowered the vote on new questions in most runs of a 0.5B; {KEEPS_THE_VOTE} kept it"
     if config.questions_per_step > num_questions:
         yield f"questions_per_step: {config.questions_per_step}, but there are {num_questions}; a step takes them all"
     if "elsewhere" in rule.needs and num_questions <= MIN_OTHERS:
