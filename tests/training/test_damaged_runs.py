@@ -175,6 +175,12 @@ def test_a_run_whose_state_does_not_say_its_settings_is_not_exported(run):
         find_checkpoint(run)
 
 
+def test_an_export_reads_the_settings_of_a_state_alone(run):
+    """Earlier commits wrote other fields beside them."""
+    edit_state(run, probe=[[1, 2]], surplus=1, labels=GONE)
+    assert find_checkpoint(run, "last").step == 1
+
+
 def test_the_best_of_another_run_is_no_model_and_no_run_goes_on_beside_it(run, no_report, tmp_path):
     """Runs that differ in anything, drawn at random; one that was copied or resumed has its own."""
     rng, best = np.random.default_rng(0), "checkpoints/best"
