@@ -98,10 +98,10 @@ WATCHED_GOLD = merged(
     },
 )
 AS_PRINTED: Settings = merged(ONE, {"completions": 32, "sampling": {"temperature": 1.0}})
-AS_OURS: Settings = merged(SIXTEEN, {"completions": 32})
+WITH_SIXTEEN: Settings = merged(SIXTEEN, {"completions": 32})
 RIVALS = {
     f"{method}-{name}": Arm(merged(settings, {"method": method}))
-    for name, settings in (("printed", AS_PRINTED), ("sixteen", AS_OURS))
+    for name, settings in (("printed", AS_PRINTED), ("sixteen", WITH_SIXTEEN))
     for method in ("ttrl", "scrl")
 }
 
