@@ -1,6 +1,6 @@
 """Make the runs of confirmation.md on one GPU, several at once: what is said there, as settings.
 
-    python results/confirm.py WORK choose votes ours gold passes rivals --at-once 7
+    python results/confirm.py WORK choose ours votes gold rivals --at-once 5
 
 WORK has models/qwen2.5-coder-0.5b-instruct and data/gsm8k.jsonl. The small files of each run come to STUDY/ARM-SEED
 here, and a run that has them is not made again, so after an interruption the same command goes on. `ours` waits for all
@@ -16,11 +16,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import yaml
@@ -32,20 +31,19 @@ from scrl.settings import merged
 RESULTS = Path(__file__).parent
 MODEL = "models/qwen2.5-coder-0.5b-instruct"
 EXPLORED, CONFIRMED = "sound-0.5b", "confirm-0.5b"
-UNSEEN = "gsm8k-513-768"
-FRESH = ("gsm8k-769-1024", "gsm8k-1025-1319")
-"""Trained on, never seen."""
+ROWS, UNSEEN = "gsm8k-1-512", "gsm8k-513-768"
+ALL_ROWS, FRESH = "gsm8k-1-1024", ("gsm8k-769-1024", "gsm8k-1025-1319")
+"""Trained on, and measured: of the rows that are trained on the last 256, and those never seen."""
 LAST = "about.json"
 """What is kept last of a run."""
 SEEDS = (11, 12, 13, 14, 15)
-Settings = Mapping[str, Any]
+Settings = dict[str, Any]
 
 COMMON: Settings = {
     "model": MODEL,
     "reader": "boxed",
     "probe": 0,
-    "steps": 64,
-    "questions_per_step": 16,
+    "questions_per_step": 32,
     "completions": 16,
     "trained": 16,
     "sampling": {"temperature": 0.6, "max_tokens": 512},
@@ -59,49 +57,25 @@ SIXTEEN: Settings = {"questions_per_update": 16, "optimizer": {"learning_rate": 
 """The paper's update, and ours."""
 
 
-def sound(votes: str, number: int, min_contrast: float, update: Settings) -> Settings:
-    """Labels by contrast from the votes of sound completions."""
-    label = {"method": "contrast-label", "credit": {"min_contrast": min_contrast}}
-    return merged({"reader": "sound:boxed", "label_votes": votes, "label_completions": number, **label}, update)
+SOUND: Settings = {"reader": "sound:boxed", "label_votes": "start", "label_completions": 32}
+"""Sound completions alone vote and are paid; the start model's votes decide."""
 
 
-class Arm(NamedTuple):
-    """What differs from COMMON, with which seeds it is tried, and how many variants of each question it adds."""
-
-    settings: Settings
-    seeds: tuple[int, ...] = (1,)
-    variants: int = 0
+def contrast_label(min_contrast: float) -> Settings:
+    return {"method": "contrast-label", "credit": {"min_contrast": min_contrast}}
 
 
-TRIED = {
-    "round-one": Arm(sound("round", 32, 0.3, ONE), seeds=(1, 2)),
-    "round-sixteen": Arm(sound("round", 32, 0.3, SIXTEEN)),
-    "wide-one": Arm(sound("start", 32, 0.15, ONE)),
-    "ttrl-one": Arm(
-        merged(ONE, {"method": "ttrl", "reader": "sound:boxed", "label_votes": "start", "label_completions": 32})
-    ),
-    "variants-one": Arm(sound("start", 16, 0.3, ONE), variants=4),
-    "variants-sixteen": Arm(sound("start", 16, 0.3, SIXTEEN), variants=4),
+TRIED: dict[str, Settings] = {
+    "one": SOUND | contrast_label(0.3) | ONE,
+    "sixteen": SOUND | contrast_label(0.3) | SIXTEEN,
+    "wide-one": SOUND | contrast_label(0.15) | ONE,
+    "ttrl-one": SOUND | {"method": "ttrl"} | ONE,
 }
 """One of these becomes ours."""
-GOLD: Settings = merged(SIXTEEN, {"method": "oracle"})
-WATCHED_GOLD = merged(
-    GOLD,
-    {
-        "evaluation": {
-            "completions": 16,
-            "every": 16,
-            "questions": 16,
-            "top_p": 0.95,
-            "held_out": f"data/{UNSEEN}.jsonl",
-        }
-    },
-)
-AS_PRINTED: Settings = merged(ONE, {"completions": 32, "sampling": {"temperature": 1.0}})
-WITH_SIXTEEN: Settings = merged(SIXTEEN, {"completions": 32})
-RIVALS = {
-    f"{method}-{name}": Arm(merged(settings, {"method": method}))
-    for name, settings in (("printed", AS_PRINTED), ("sixteen", WITH_SIXTEEN))
+AS_PRINTED: Settings = ONE | {"completions": 32, "sampling": {"temperature": 1.0}}
+RIVALS: dict[str, Settings] = {
+    f"{method}-{name}": settings | {"method": method}
+    for name, settings in (("printed", AS_PRINTED), ("sixteen", SIXTEEN | {"completions": 32}))
     for method in ("ttrl", "scrl")
 }
 
@@ -130,54 +104,46 @@ class Run(NamedTuple):
 
 def runs_of(stage: str) -> list[Run]:
     """The runs of a stage; none of `ours` before it is chosen."""
-    rows = "gsm8k-1-256"
     if stage == "choose":
         return [
-            Run(f"{EXPLORED}/{name}-{seed}", trained(arm, rows, seed), (UNSEEN,), 32)
+            Run(f"{EXPLORED}/{name}-1", trained(arm, ROWS, steps=32, seed=1), (UNSEEN,), 32)
             for name, arm in TRIED.items()
-            for seed in arm.seeds
         ]
     if stage == "votes":
         fresh = [Run(f"{EXPLORED}/start-{seed}", None, FRESH, 16) for seed in SEEDS]
-        return [Run(f"{EXPLORED}/start-1", None, (rows,), 32), *fresh]
-    if stage == "passes":
-        return [Run(f"{EXPLORED}/gold-watched-1", trained(Arm(WATCHED_GOLD), rows, 1), (UNSEEN,), 32)]
-    arms = {"ours": {"ours": TRIED[name]} if (name := chosen()) else {}, "gold": {"gold": Arm(GOLD)}, "rivals": RIVALS}
+        return [Run(f"{EXPLORED}/start-1", None, ("gsm8k-1-256",), 32), *fresh]
+    gold: Settings = SIXTEEN | {"method": "oracle"}
+    arms = {"ours": {"ours": TRIED[name]} if (name := chosen()) else {}, "gold": {"gold-wide": gold}, "rivals": RIVALS}
     return [
-        Run(f"{CONFIRMED}/{name}-{seed}", trained(arm, FRESH[0], seed), FRESH, 32)
+        Run(f"{CONFIRMED}/{name}-{seed}", trained(arm, ALL_ROWS, steps=48, seed=seed), FRESH, 32)
         for name, arm in arms[stage].items()
         for seed in SEEDS
     ]
 
 
-def trained(arm: Arm, rows: str, seed: int) -> Settings:
+def trained(arm: Settings, rows: str, *, steps: int, seed: int) -> Settings:
     """All settings of a run."""
-    questions = f"data/{rows}{f'-and-{arm.variants}' if arm.variants else ''}.jsonl"
-    return merged(merged(COMMON, {"questions": questions, "seed": seed}), arm.settings)
+    return merged(COMMON, merged({"questions": f"data/{rows}.jsonl", "steps": steps, "seed": seed}, arm))
 
 
 def chosen() -> str | None:
-    """The arm with the highest maj@16 on questions never seen, a mean over its seeds; None before all are measured."""
-    scores: dict[str, list[float]] = {}
-    for name, arm in TRIED.items():
-        for folder in (RESULTS / EXPLORED / f"{name}-{seed}" for seed in arm.seeds):
-            if not (folder / LAST).is_file():
-                return None
-            scores.setdefault(name, []).append(json.loads((folder / f"{UNSEEN}.json").read_text("utf-8"))["maj@16"])
-    return max(scores, key=lambda name: fmean(scores[name]))
+    """The arm with the highest maj@16 on questions never seen; None before all are measured."""
+    scores: dict[str, float] = {}
+    for name in TRIED:
+        folder = RESULTS / EXPLORED / f"{name}-1"
+        if not (folder / LAST).is_file():
+            return None
+        scores[name] = json.loads((folder / f"{UNSEEN}.json").read_text("utf-8"))["maj@16"]
+    return max(scores, key=lambda name: scores[name])
 
 
 def write_questions(work: Path) -> None:
-    """The rows that are trained on and measured, and variants of those trained on."""
+    """The rows that are trained on and measured."""
     data = work / "data"
     lines = (data / "gsm8k.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    for name in ("gsm8k-1-256", UNSEEN, *FRESH):
+    for name in ("gsm8k-1-256", ROWS, UNSEEN, ALL_ROWS, *FRESH):
         first, last = map(int, name.split("-")[1:])
         (data / f"{name}.jsonl").write_text("".join(lines[first - 1 : last]), encoding="utf-8")
-    for name in ("gsm8k-1-256", FRESH[0]):
-        command = [sys.executable, str(RESULTS / "variants.py"), str(data / f"{name}.jsonl"), "4"]
-        found = subprocess.run(command, check=True, capture_output=True)
-        (data / f"{name}-and-4.jsonl").write_bytes(found.stdout)
 
 
 def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
@@ -230,7 +196,7 @@ def work_through(stages: Sequence[str], at_once: int, make_one: Callable[[Run], 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
-    parser.add_argument("stages", nargs="+", choices=("choose", "votes", "passes", "ours", "gold", "rivals"))
+    parser.add_argument("stages", nargs="+", choices=("choose", "votes", "ours", "gold", "rivals"))
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--commit", help="of this checkout, where there is no git")
     parser.add_argument("--trial", action="store_true", help="one small step each, to see that everything is there")

@@ -3,7 +3,7 @@
     python results/keep.py results/amc-1.5b/scrl-2 work/scrl-2 work/scrl-2-math500
 
 The first folder is new; the others are a run's, of `scrl train`, and those of `scrl evaluate` for its last checkpoint.
-Without a run, for the start model, also how right the votes of all completions and of sound ones are.
+Of what `scrl evaluate` drew also how right the votes of all completions and of sound ones are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import argparse
 import json
 import shutil
 import subprocess
-from collections import Counter
+import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from scrl.files.jsonl import read_json_lines
 from scrl.lab.stored_groups import stored_groups
 
 READERS = ("boxed", "sound:boxed")
+VOTES = 16
 
 
 def keep(out: Path, *folders: Path, commit: str) -> None:
@@ -34,14 +36,13 @@ def keep(out: Path, *folders: Path, commit: str) -> None:
         raise FileExistsError(out)
     out.mkdir(parents=True, exist_ok=True)
     about: dict[str, Any] = {"commit": commit, "gpu": _gpu()}
-    has_run = any((folder / "environment.json").is_file() for folder in folders)
     for folder in folders:
         evaluations = [_without_text(line.fields) for line in read_json_lines(folder / "evaluations.jsonl")]
         if not (folder / "environment.json").is_file():  # of `scrl evaluate`
             for record in evaluations:
                 name = record["benchmark"].rpartition("/")[2].removesuffix(".jsonl")
                 _write(out / f"{name}.json", [record | {"benchmark": name}])
-            for path in sorted(folder.glob("rollouts/*.jsonl")) if not has_run else ():
+            for path in sorted(folder.glob("rollouts/*.jsonl")):
                 _write(out / f"votes-{path.name}", vote_accuracies(path))
             continue
         _write(out / "evaluations.jsonl", evaluations)
@@ -99,16 +100,21 @@ def vote_lines(run: Path) -> Iterator[dict[str, Any]]:
 
 
 def vote_accuracies(path: Path) -> Iterator[dict[str, Any]]:
-    """Per question, how right the vote is by each reader: 1 or 0, and answers with equally many votes share."""
+    """Per question, how right the vote of its first 16 completions is by each reader; answers that tie share it."""
     by_reader: dict[str, dict[str, float]] = {}
-    for reader in READERS:
-        groups = stored_groups(open_completions(path), credit_rule("ttrl", reader=reader), keep_texts=False)
-        by_reader[reader] = {
-            stored.question_id: majority_accuracy(stored.tally, stored.classes.keys_K.index(stored.truth.key))
-            if stored.truth and stored.truth.key is not None
-            else 0.0
-            for stored in groups
-        }
+    with tempfile.TemporaryDirectory() as place:
+        first, by_question = Path(place) / path.name, defaultdict[str, list[dict[str, Any]]](list)
+        for line in read_json_lines(path):
+            by_question[line.fields["question_id"]].append(line.fields)
+        _write(first, (fields for lines in by_question.values() for fields in lines[:VOTES]))
+        for reader in READERS:
+            groups = stored_groups(open_completions(first), credit_rule("ttrl", reader=reader), keep_texts=False)
+            by_reader[reader] = {
+                stored.question_id: majority_accuracy(stored.tally, stored.classes.keys_K.index(stored.truth.key))
+                if stored.truth and stored.truth.key is not None
+                else 0.0
+                for stored in groups
+            }
     for question_id in by_reader[READERS[0]]:
         yield {"question_id": question_id, **{reader: by_reader[reader][question_id] for reader in READERS}}
 

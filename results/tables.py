@@ -507,7 +507,7 @@ def completions_drawn(run: Path) -> int:
     settings = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     votes: int = sum(line.get("votes_drawn", 0) for line in _lines(run / "metrics.jsonl"))
     trained: int = settings["steps"] * settings["questions_per_step"] * settings["completions"]
-    first, last = map(int, CONFIRMED["trained on"].split("-")[1:])
+    first, last = map(int, Path(settings["questions"]).stem.split("-")[1:])
     return min(160, 16 + round((votes + trained) / (last - first + 1)))
 
 
@@ -566,7 +566,6 @@ def _arm_and_seed(config: Path) -> tuple[str, int]:
         f"KL {settings['loss']['kl_weight']:g}": settings["loss"]["kl_weight"] == 0,
         f"{settings['questions_per_update']} question per update": settings["questions_per_update"] == 16,
         "sound completions": settings["reader"] == "boxed",
-        "four variants of each question": "-and-4." not in settings["questions"],
         f"rate {settings['optimizer']['learning_rate']:g}": settings["optimizer"]["learning_rate"] == RATE,
     }
     return ", ".join([arm, *(words for words, is_usual in usual.items() if not is_usual)]), settings["seed"]

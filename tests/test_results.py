@@ -1,7 +1,6 @@
 """Results on real models: every published table is made again from the small files that are kept."""
 
 import json
-import random
 import re
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 import signs
 import tables
-import variants
 import yaml
 from line_files import write_lines
 from tables import RESULTS, STUDIES, Kept, Questions, Study, difference, mean_of, step_mean
@@ -156,10 +154,13 @@ def test_a_vote_that_counts_some_completions_alone():
 
 def test_what_training_drew_and_the_votes_of_as_many(tmp_path):
     """256 questions: (64 · 16 · 16 + 8,192 votes)/256 = 96, and 16 that are measured."""
-    (tmp_path / "config.yaml").write_text("{steps: 64, questions_per_step: 16, completions: 16}")
+    (tmp_path / "config.yaml").write_text(
+        "{steps: 64, questions_per_step: 16, completions: 16, questions: data/gsm8k-769-1024.jsonl}"
+    )
     write_lines(tmp_path / "metrics.jsonl", [{"votes_drawn": 8000}, {}, {"votes_drawn": 192}])
     assert tables.completions_drawn(tmp_path) == 112
-    (tmp_path / "config.yaml").write_text("{steps: 64, questions_per_step: 16, completions: 64}")
+    settings = (tmp_path / "config.yaml").read_text().replace("completions: 16", "completions: 64")
+    (tmp_path / "config.yaml").write_text(settings)
     assert tables.completions_drawn(tmp_path) == 160
     lines = [{"question_id": "a", "completions": [3, 3], "right": 0, "votes": [[1, 2], [1, 1]]}]
     lines += [{"question_id": "b", "completions": [3, 3], "right": 1, "votes": [[2, 1], [1, 2]]}]
@@ -266,7 +267,8 @@ def test_what_is_kept_of_a_run_and_of_an_evaluation(tmp_path):
 def test_of_the_start_model_how_right_votes_are_is_kept(tmp_path):
     """Two completions of four are sound and say 6, which is right; all four are tied between 6 and 7."""
     texts = ["2 * 3 = 6, so \\boxed{6}", "3 * 2 = 6, so \\boxed{6}", "2 * 3 = 7, so \\boxed{7}", "\\boxed{7}"]
-    rows = [{"question_id": "q", "completion": text, "gold": "6"} for text in texts]
+    rows = [{"question_id": "q", "completion": text, "gold": "6"} for text in texts * 4]
+    rows.append(rows[0])  # the 17th
     rows += [row | {"question_id": "r", "gold": "8"} for row in rows]
     (tmp_path / "measured" / "rollouts").mkdir(parents=True)
     write_lines(tmp_path / "measured" / "rollouts" / "new.jsonl", rows)
@@ -283,10 +285,10 @@ def test_of_the_start_model_how_right_votes_are_is_kept(tmp_path):
 
 
 def test_runs_to_come_have_settings_that_there_are():
-    for stage in ("choose", "passes", "gold", "rivals"):
+    for stage, steps in (("choose", 32), ("gold", 48), ("rivals", 48)):
         configs = {run.name: build_config(run.settings) for run in confirm.runs_of(stage)}
         assert all(name.endswith(f"-{config.seed}") for name, config in configs.items())
-        assert {config.steps for config in configs.values()} == {64}
+        assert {config.steps for config in configs.values()} == {steps}
 
 
 @pytest.mark.parametrize("is_trial", [False, True])
@@ -297,7 +299,7 @@ def test_a_run_is_trained_measured_and_kept_by_commands_that_there_are(is_trial,
     confirm.make(run, tmp_path, "abc", is_trial=is_trial)
     train, evaluate, keep_it = commands
     config = read_config(Path(train[4]))
-    assert (config.method, config.steps) == ("contrast-label", 1 if is_trial else 64)
+    assert (config.method, config.steps) == ("contrast-label", 1 if is_trial else 32)
     (model, *questions), given = given_settings(evaluate[4:-2])
     settings = measurement_settings(given | {"model": model, "benchmarks": tuple(questions)})
     assert (settings.ks, settings.samples) == ((16,), 32)  # so that there is maj@16
@@ -306,22 +308,20 @@ def test_a_run_is_trained_measured_and_kept_by_commands_that_there_are(is_trial,
     assert keep_it[2:5] == ["--commit", "abc", str(place / run.name)]
 
 
-def test_ours_is_the_arm_with_the_best_mean_over_its_seeds(tmp_path, monkeypatch):
+def test_ours_is_the_best_arm(tmp_path, monkeypatch):
     monkeypatch.setattr(confirm, "RESULTS", tmp_path)
-    runs = confirm.runs_of("choose")
-    scores = {run.name: 0.40 for run in runs}
-    scores |= {"sound-0.5b/round-one-1": 0.5, "sound-0.5b/round-one-2": 0.34, "sound-0.5b/variants-one-1": 0.43}
-    for run in runs:  # means: 42, 43 and 40 %
+    for run in confirm.runs_of("choose"):
         assert confirm.chosen() is None
         assert confirm.runs_of("ours") == []
         (tmp_path / run.name).mkdir(parents=True)
-        (tmp_path / run.name / "gsm8k-513-768.json").write_text(json.dumps({"maj@16": scores[run.name]}))
+        score = 0.5 if run.name == "sound-0.5b/sixteen-1" else 0.4
+        (tmp_path / run.name / "gsm8k-513-768.json").write_text(json.dumps({"maj@16": score}))
         assert confirm.chosen() is None  # it may be half written
         (tmp_path / run.name / "about.json").write_text("{}")
-    assert confirm.chosen() == "variants-one"
+    assert confirm.chosen() == "sixteen"
     ours = confirm.runs_of("ours")
     assert [run.name for run in ours] == [f"confirm-0.5b/ours-{seed}" for seed in (11, 12, 13, 14, 15)]
-    assert all(run.settings["questions"] == "data/gsm8k-769-1024-and-4.jsonl" for run in ours)
+    assert all(run.settings["questions"] == "data/gsm8k-1-1024.jsonl" for run in ours)
 
 
 def test_runs_are_made_once_and_ours_waits_for_the_choice(tmp_path, monkeypatch):
@@ -330,7 +330,7 @@ def test_runs_are_made_once_and_ours_waits_for_the_choice(tmp_path, monkeypatch)
 
     def make(run):
         made.append(run.name)
-        if run.name == "confirm-0.5b/gold-12":
+        if run.name == "confirm-0.5b/gold-wide-12":
             raise OSError("lost")
         (tmp_path / run.name).mkdir(parents=True)
         for file in ("gsm8k-513-768.json", "about.json"):
@@ -338,38 +338,6 @@ def test_runs_are_made_once_and_ours_waits_for_the_choice(tmp_path, monkeypatch)
         return 1.0
 
     make(confirm.runs_of("gold")[0])
-    assert confirm.work_through(["ours", "gold", "choose"], 3, make) == ["confirm-0.5b/gold-12"]
-    assert len(made) == len(set(made)) == 5 + 5 + 7
+    assert confirm.work_through(["ours", "gold", "choose"], 3, make) == ["confirm-0.5b/gold-wide-12"]
+    assert len(made) == len(set(made)) == 5 + 5 + 4
     assert {run.name for run in confirm.runs_of("choose")} <= set(made[: made.index("confirm-0.5b/ours-11")])
-
-
-# Variants of questions
-
-
-@pytest.mark.parametrize(("question", "kept", "changed"), [
-    ("Of 12 eggs 3 break. The other eggs, 12 less 3, sell at 2 dollars.", [], [12, 3, 12, 3, 2]),
-    ("In 1999 the 3rd shop sold 1/2 of 40 at 10:30, 20% off, for $2.50.", ["1999", "3rd", "1/2", "10:30", "20%", "2.50"], [40]),
-    ("A house costs $80,000, repairs 50,000.", [], [80000, 50000]),
-])  # fmt: skip
-def test_a_variant_has_other_numbers_in_the_same_order(question, kept, changed):
-    for seed in range(20):
-        asked = variants.variant(question, {question}, random.Random(seed))
-        assert asked == variants.variant(question, {question}, random.Random(seed))
-        assert all(piece in asked for piece in kept)
-        assert re.sub(r"[\d,]", "", asked) == re.sub(r"[\d,]", "", question)
-        new = [n for n in map(variants.read, variants.NUMBER.findall(asked)) if not 1900 <= n < 2100]
-        pairs = sorted(zip(changed, new, strict=True))
-        assert all((a < c) == (b < d) and (a == c) == (b == d) for a, b in pairs for c, d in pairs)
-        assert all(a != b and a / 2 <= b <= 2 * a + 6 for a, b in pairs)
-        assert all(b % factor == 0 for a, b in pairs for factor in (2, 3, 5, 10) if a % factor == 0)
-        assert asked.count(",") == question.count(",")
-
-
-def test_the_file_of_variants_has_no_question_twice(tmp_path, capsys, monkeypatch):
-    write_lines(tmp_path / "q.jsonl", [{"id": "a", "question": "2 of 4?"}, {"id": "b", "question": "None?"}])
-    monkeypatch.setattr("sys.argv", ["variants.py", str(tmp_path / "q.jsonl"), "9"])
-    variants.main()
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    asked = [row["question"] for row in rows]
-    assert len(set(asked)) == len(asked) > 2
-    assert [row["id"] for row in rows][:3] == ["a", "b", "a-1"]  # nothing can be changed in b
