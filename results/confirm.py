@@ -1,17 +1,16 @@
 """Make the runs of confirmation.md on one GPU, several at once: what is said there, as settings.
 
-    python results/confirm.py WORK choose ours votes gold rivals --at-once 5
+    python results/confirm.py WORK larger larger-start --at-once 3
 
-WORK has models/qwen2.5-coder-0.5b-instruct and data/gsm8k.jsonl. The small files of each run come to STUDY/ARM-SEED
-here, and a run that has them is not made again, so after an interruption the same command goes on. `ours` waits for all
-runs of `choose`. A run that fails is named, and its log is in WORK/logs; the others go on. End it with Ctrl-C, which
-ends what it has started, too. What --trial measures is in WORK/tried and counts for nothing.
+WORK has the model folders in models/, and data/gsm8k.jsonl and data/math500.jsonl. The small files of each run come to
+STUDY/ARM-SEED here, and a run that has them is not made again, so after an interruption the same command goes on. A run
+that fails is named, and its log is in WORK/logs; the others go on. End it with Ctrl-C, which ends what it has started,
+too. What --trial measures is in WORK/tried and counts for nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
@@ -29,56 +28,55 @@ from keep import commit_here
 from scrl.settings import merged
 
 RESULTS = Path(__file__).parent
-MODEL = "models/qwen2.5-coder-0.5b-instruct"
-EXPLORED, CONFIRMED = "sound-0.5b", "confirm-0.5b"
-ROWS, UNSEEN = "gsm8k-1-512", "gsm8k-513-768"
-ALL_ROWS, FRESH = "gsm8k-1-1024", ("gsm8k-769-1024", "gsm8k-1025-1319")
-"""Trained on, and measured: of the rows that are trained on the last 256, and those never seen."""
 LAST = "about.json"
 """What is kept last of a run."""
-SEEDS = (11, 12, 13, 14, 15)
 Settings = dict[str, Any]
 
+
+class Model(NamedTuple):
+    """A model, and what its runs share."""
+
+    folder: str
+    study: str
+    max_tokens: int
+    rows: int
+    """Completions that are sampled at once in training; twice as many are when it is measured."""
+
+
+SMALL = Model("models/qwen2.5-coder-0.5b-instruct", "confirm-0.5b", 512, 512)
+LARGE = Model("models/qwen2.5-coder-1.5b-instruct", "confirm-1.5b", 1024, 512)
+GSM8K = ("gsm8k-769-1024", "gsm8k-1025-1319")
+FOLDS = {"a": "gsm8k-1-1024", "b": "gsm8k-1-768-and-1025-1319"}
+"""Trained on; each leaves out the other of GSM8K."""
+MATH = ("math500-odd", "math500-even")
+
 COMMON: Settings = {
-    "model": MODEL,
     "reader": "boxed",
     "probe": 0,
     "questions_per_step": 32,
     "completions": 16,
     "trained": 16,
-    "sampling": {"temperature": 0.6, "max_tokens": 512},
-    "compute": {"sampler_rows": 1024},
+    "sampling": {"temperature": 0.6},
     "evaluation": {"completions": 0},
     "checkpoint_every": 1000,
     "guard": {"mode": "observe"},
 }
 ONE: Settings = {"questions_per_update": 1, "optimizer": {"learning_rate": 5e-7}}
 SIXTEEN: Settings = {"questions_per_update": 16, "optimizer": {"learning_rate": 3e-6}}
-"""The paper's update, and ours."""
-
-
-SOUND: Settings = {"reader": "sound:boxed", "label_votes": "start", "label_completions": 32}
-"""Sound completions alone vote and are paid; the start model's votes decide."""
-
-
-def contrast_label(min_contrast: float) -> Settings:
-    return {"method": "contrast-label", "credit": {"min_contrast": min_contrast}}
-
-
-TRIED: dict[str, Settings] = {
-    "one": SOUND | contrast_label(0.3) | ONE,
-    "sixteen": SOUND | contrast_label(0.3) | SIXTEEN,
-    "wide-one": SOUND | contrast_label(0.15) | ONE,
-    "ttrl-one": SOUND | {"method": "ttrl"} | ONE,
+"""The paper's update, and one with fewer, larger steps."""
+ROUNDS: Settings = ONE | {
+    "method": "contrast-label",
+    "credit": {"min_contrast": 0.35},
+    "label_votes": "round",
+    "label_completions": 16,
 }
-"""One of these becomes ours."""
-AS_PRINTED: Settings = ONE | {"completions": 32, "sampling": {"temperature": 1.0}}
+"""Ours: an answer becomes a label where it stands out in votes drawn before each pass."""
+GOLD: Settings = SIXTEEN | {"method": "oracle"}
 RIVALS: dict[str, Settings] = {
-    f"{method}-{name}": settings | {"method": method}
-    for name, settings in (("printed", AS_PRINTED), ("sixteen", SIXTEEN | {"completions": 32}))
+    f"{method}-{name}": settings | {"method": method, "completions": 32}
+    for name, settings in (("printed", ONE | {"sampling": {"temperature": 1.0}}), ("sixteen", SIXTEEN))
     for method in ("ttrl", "scrl")
 }
-
 TRIAL: Settings = {
     "limit": 10, "label_completions": 4, "steps": 1, "questions_per_step": 2, "questions_per_update": 1,
     "completions": 4, "trained": 4, "compute": {"sampler_rows": 64}, "evaluation": {"questions": 2},
@@ -89,9 +87,10 @@ class Run(NamedTuple):
     """A run, or the start model if there are no settings; its name is STUDY/ARM-SEED."""
 
     name: str
+    model: Model
     settings: Settings | None
     measured: tuple[str, ...]
-    completions: int
+    completions: int = 32
 
     @property
     def seed(self) -> int:
@@ -103,47 +102,71 @@ class Run(NamedTuple):
 
 
 def runs_of(stage: str) -> list[Run]:
-    """The runs of a stage; none of `ours` before it is chosen."""
-    if stage == "choose":
-        return [
-            Run(f"{EXPLORED}/{name}-1", trained(arm, ROWS, steps=32, seed=1), (UNSEEN,), 32)
-            for name, arm in TRIED.items()
-        ]
-    if stage == "votes":
-        fresh = [Run(f"{EXPLORED}/start-{seed}", None, FRESH, 16) for seed in SEEDS]
-        return [Run(f"{EXPLORED}/start-1", None, ("gsm8k-1-256",), 32), *fresh]
-    gold: Settings = SIXTEEN | {"method": "oracle"}
-    arms = {"ours": {"ours": TRIED[name]} if (name := chosen()) else {}, "gold": {"gold-wide": gold}, "rivals": RIVALS}
-    return [
-        Run(f"{CONFIRMED}/{name}-{seed}", trained(arm, ALL_ROWS, steps=48, seed=seed), FRESH, 32)
-        for name, arm in arms[stage].items()
-        for seed in SEEDS
-    ]
+    """The runs of a stage, seed by seed."""
+    sound = {"reader": "sound:boxed"}
+    match stage:
+        case "larger":
+            return [trained(LARGE, "ours", ROUNDS, MATH[0], 24, seed) for seed in (11, 12, 13, 14)]
+        case "larger-rivals":
+            arms = RIVALS.items()
+            return [trained(LARGE, name, arm, MATH[0], 24, seed) for seed in (11, 12, 13, 14) for name, arm in arms]
+        case "second":
+            seeds, folds = (21, 22, 23, 24, 25), FOLDS.items()
+            return [
+                trained(SMALL, f"rounds-{fold}", ROUNDS | sound, rows, 64, seed)
+                for seed in seeds
+                for fold, rows in folds
+            ]
+        case "gold":
+            return [trained(SMALL, "gold-wide", GOLD, FOLDS["a"], 48, seed) for seed in (11, 12, 13, 14, 15)]
+        case "rivals":
+            arms = RIVALS.items()
+            return [
+                trained(SMALL, name, arm, FOLDS["a"], 48, seed) for seed in (11, 12, 13, 14, 15) for name, arm in arms
+            ]
+        case "start":
+            return [Run(f"{SMALL.study}/start-20", SMALL, None, GSM8K, completions=160)]
+        case "larger-start":
+            return [Run(f"{LARGE.study}/start-20", LARGE, None, MATH, completions=128)]
+    raise ValueError(stage)
 
 
-def trained(arm: Settings, rows: str, *, steps: int, seed: int) -> Settings:
-    """All settings of a run."""
-    return merged(COMMON, merged({"questions": f"data/{rows}.jsonl", "steps": steps, "seed": seed}, arm))
+STAGES = ("larger", "larger-start", "second", "start", "gold", "rivals", "larger-rivals")
 
 
-def chosen() -> str | None:
-    """The arm with the highest maj@16 on questions never seen; None before all are measured."""
-    scores: dict[str, float] = {}
-    for name in TRIED:
-        folder = RESULTS / EXPLORED / f"{name}-1"
-        if not (folder / LAST).is_file():
-            return None
-        scores[name] = json.loads((folder / f"{UNSEEN}.json").read_text("utf-8"))["maj@16"]
-    return max(scores, key=lambda name: scores[name])
+def trained(model: Model, arm: str, settings: Settings, rows: str, steps: int, seed: int) -> Run:
+    """A run of an arm, with all its settings."""
+    own = {
+        "model": model.folder,
+        "questions": f"data/{rows}.jsonl",
+        "steps": steps,
+        "seed": seed,
+        "sampling": {"max_tokens": model.max_tokens},
+        "compute": {"sampler_rows": model.rows},
+    }
+    measured = GSM8K if model is SMALL else MATH
+    return Run(f"{model.study}/{arm}-{seed}", model, merged(merged(COMMON, own), settings), measured)
 
 
 def write_questions(work: Path) -> None:
     """The rows that are trained on and measured."""
     data = work / "data"
-    lines = (data / "gsm8k.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    for name in ("gsm8k-1-256", ROWS, UNSEEN, ALL_ROWS, *FRESH):
-        first, last = map(int, name.split("-")[1:])
-        (data / f"{name}.jsonl").write_text("".join(lines[first - 1 : last]), encoding="utf-8")
+
+    def lines(name: str) -> list[str]:
+        path = data / f"{name}.jsonl"
+        return path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+
+    gsm8k, math500 = lines("gsm8k"), lines("math500")
+    parts = {
+        GSM8K[0]: gsm8k[768:1024],
+        GSM8K[1]: gsm8k[1024:],
+        FOLDS["a"]: gsm8k[:1024],
+        FOLDS["b"]: gsm8k[:768] + gsm8k[1024:],
+        MATH[0]: math500[::2],
+        MATH[1]: math500[1::2],
+    }
+    for name, part in parts.items():
+        (data / f"{name}.jsonl").write_text("".join(part), encoding="utf-8")
 
 
 def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
@@ -155,7 +178,7 @@ def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
         path.parent.mkdir(parents=True, exist_ok=True)
     for path in (made, measured, tried):  # of a run that was lost half-way, or tried before
         shutil.rmtree(path, ignore_errors=True)
-    scrl, model, folders = [sys.executable, "-m", "scrl"], MODEL, [str(measured)]
+    scrl, model, folders = [sys.executable, "-m", "scrl"], run.model.folder, [str(measured)]
     commands: list[list[str]] = []
     if run.settings is not None:
         settings = log.with_suffix(".yaml")
@@ -165,7 +188,7 @@ def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
         model, folders = f"{made}/checkpoints/last", [str(made), str(measured)]
     questions = [f"data/{name}.jsonl" for name in run.measured]
     how = f"--reader boxed --completions {run.completions} --k 16 --seed {run.seed} --sampler-rows "
-    how += "64 --max-tokens 8 --limit 2" if is_trial else "1024 --max-tokens 512"
+    how += "64 --max-tokens 8 --limit 2" if is_trial else f"{2 * run.model.rows} --max-tokens {run.model.max_tokens}"
     commands += [[*scrl, "evaluate", model, *questions, *how.split(), "--out", str(measured)]]
     commands += [[sys.executable, str(RESULTS / "keep.py"), "--commit", commit, str(kept), *folders]]
     with log.open("wb") as out:
@@ -178,25 +201,24 @@ def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
 def work_through(stages: Sequence[str], at_once: int, make_one: Callable[[Run], float]) -> list[str]:
     """Make all runs that are not kept yet, in order, this many at once; the names of those that failed."""
     running: dict[Future[float], str] = {}
-    begun, failed = set[str](), list[str]()
+    failed = list[str]()
+    waiting = [run for stage in stages for run in runs_of(stage) if not run.is_kept]
     with ThreadPoolExecutor(at_once) as pool:
-        while True:
-            waiting = [run for stage in stages for run in runs_of(stage) if not run.is_kept and run.name not in begun]
-            for run in waiting[: at_once - len(running)]:
-                begun.add(run.name)
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                run = waiting.pop(0)
                 running[pool.submit(make_one, run)] = run.name
-            if not running:
-                return failed
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 name, problem = running.pop(future), future.exception()
                 failed += [name] if problem else []
                 print(f"{name}: {problem or f'{future.result():.0f} s'}", flush=True)
+    return failed
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
-    parser.add_argument("stages", nargs="+", choices=("choose", "votes", "ours", "gold", "rivals"))
+    parser.add_argument("stages", nargs="+", choices=STAGES)
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--commit", help="of this checkout, where there is no git")
     parser.add_argument("--trial", action="store_true", help="one small step each, to see that everything is there")
@@ -206,7 +228,7 @@ def main() -> int:
     with FileLock(given.work / "lock", timeout=0):
         write_questions(given.work)
         failed = work_through(given.stages, given.at_once, make_one)
-    print(f"chosen: {chosen() or 'not yet'}; failed: {', '.join(failed) or 'none'}")
+    print(f"failed: {', '.join(failed) or 'none'}")
     return bool(failed)
 
 

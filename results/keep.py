@@ -3,7 +3,7 @@
     python results/keep.py results/amc-1.5b/scrl-2 work/scrl-2 work/scrl-2-math500
 
 The first folder is new; the others are a run's, of `scrl train`, and those of `scrl evaluate` for its last checkpoint.
-Of what `scrl evaluate` drew also how right the votes of all completions and of sound ones are.
+Of what `scrl evaluate` drew also the votes, and how right they are of all completions and of sound ones.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from scrl.credit.rule import credit_rule
 from scrl.data.completion_files import open_completions
 from scrl.evaluation.gold import majority_accuracy
 from scrl.files.jsonl import read_json_lines
-from scrl.lab.stored_groups import stored_groups
+from scrl.lab.stored_groups import StoredGroup, stored_groups
 
 READERS = ("boxed", "sound:boxed")
-VOTES = 16
+VOTES, BLOCK = 16, 32
+"""Completions whose vote is judged by each reader; completions that count as a draw of their own."""
 
 
 def keep(out: Path, *folders: Path, commit: str) -> None:
@@ -43,7 +44,7 @@ def keep(out: Path, *folders: Path, commit: str) -> None:
                 name = record["benchmark"].rpartition("/")[2].removesuffix(".jsonl")
                 _write(out / f"{name}.json", [record | {"benchmark": name}])
             for path in sorted(folder.glob("rollouts/*.jsonl")):
-                _write(out / f"votes-{path.name}", vote_accuracies(path))
+                _write(out / f"votes-{path.name}", question_votes(path))
             continue
         _write(out / "evaluations.jsonl", evaluations)
         _write(out / "votes.jsonl", vote_lines(folder))
@@ -99,24 +100,42 @@ def vote_lines(run: Path) -> Iterator[dict[str, Any]]:
         }
 
 
-def vote_accuracies(path: Path) -> Iterator[dict[str, Any]]:
-    """Per question, how right the vote of its first 16 completions is by each reader; answers that tie share it."""
-    by_reader: dict[str, dict[str, float]] = {}
+def question_votes(path: Path) -> Iterator[dict[str, Any]]:
+    """Per question how often each answer was given, which one is right, and how right its first 16 completions vote.
+
+    Answers are numbered, most frequent first, and counted in blocks of 32 completions; those that tie for the vote
+    share it.
+    """
+    groups = _groups(path, "boxed")
     with tempfile.TemporaryDirectory() as place:
         first, by_question = Path(place) / path.name, defaultdict[str, list[dict[str, Any]]](list)
         for line in read_json_lines(path):
             by_question[line.fields["question_id"]].append(line.fields)
         _write(first, (fields for lines in by_question.values() for fields in lines[:VOTES]))
-        for reader in READERS:
-            groups = stored_groups(open_completions(first), credit_rule("ttrl", reader=reader), keep_texts=False)
-            by_reader[reader] = {
-                stored.question_id: majority_accuracy(stored.tally, stored.classes.keys_K.index(stored.truth.key))
-                if stored.truth and stored.truth.key is not None
-                else 0.0
-                for stored in groups
-            }
-    for question_id in by_reader[READERS[0]]:
-        yield {"question_id": question_id, **{reader: by_reader[reader][question_id] for reader in READERS}}
+        firsts = {reader: {group.question_id: group for group in _groups(first, reader)} for reader in READERS}
+    for group in groups:
+        counts_K, right, given = group.tally.counts_K, _right(group), group.tally.class_of_G
+        order = sorted(range(len(counts_K)), key=lambda j: -counts_K[j])
+        blocks = [given[first : first + BLOCK] for first in range(0, len(given), BLOCK)]
+        yield {
+            "question_id": group.question_id,
+            "completions": [len(block) for block in blocks],
+            "right": None if right is None else order.index(right),
+            "votes": [[block.count(j) for block in blocks] for j in order],
+            **{
+                reader: majority_accuracy(by_id[group.question_id].tally, _right(by_id[group.question_id]))
+                for reader, by_id in firsts.items()
+            },
+        }
+
+
+def _groups(path: Path, reader: str) -> list[StoredGroup]:
+    return stored_groups(open_completions(path), credit_rule("ttrl", reader=reader), keep_texts=False)
+
+
+def _right(group: StoredGroup) -> int | None:
+    """The class of the right answer, if it was given."""
+    return group.classes.keys_K.index(group.truth.key) if group.truth and group.truth.key is not None else None
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import signs
 import yaml
-from confirm import runs_of
+from confirm import FOLDS, GSM8K, LARGE, LAST, MATH, SMALL
 from keep import READERS
 from mpmath import betainc, findroot
 
@@ -41,6 +41,7 @@ from scrl.reporting.tables import Cell, Table, as_markdown
 RESULTS = Path(__file__).parent
 DOCS = RESULTS.parent / "docs"
 PAGES = (RESULTS.parent / "README.md", DOCS / "results.md", RESULTS / "README.md", RESULTS / "confirmation.md")
+TRAINED_ON, NEVER_SEEN = "trained on", "never seen"
 START = "start"
 """The arm that is not trained; its evaluations, and those of a run before its first step, are the start's."""
 WINDOW = 10
@@ -61,7 +62,10 @@ CHECKS = {
 """What was rewarded, by arm; a reward of one's own is not in the settings, and chains are no longer."""
 CHECKED = ("all", "sound", "complete", "voting")
 SOUND = "sound-0.5b"
-CONFIRMED = {"trained on": "gsm8k-769-1024", "never seen": "gsm8k-1025-1319"}
+DRAWS = "start-20"
+"""One draw of the start model whose blocks of 32 completions stand for the seeds, in their order."""
+SOUND_VOTE = "vote of 16, sound alone"
+NUM_TRAINED_ON = {GSM8K[0]: 256, FOLDS["a"]: 1024, FOLDS["b"]: 1063, MATH[0]: 250}
 
 
 class Questions(NamedTuple):
@@ -464,40 +468,122 @@ def kept_vote(line: Mapping[str, Any], kind: int) -> float:
     return (line["right"] in winners) / len(winners) if winners else 0.0
 
 
-def confirmation() -> str:
-    """Every arm of the confirmation against the start model of its seeds, question by question.
+class Compared(NamedTuple):
+    """An arm of the confirmation: the runs ARM-SEED that are trained on some questions, or have never seen them."""
+
+    arm: str
+    trained_on: tuple[tuple[str, str], ...]
+    """(runs, questions): all of these together."""
+    never_seen: tuple[tuple[str, str], ...]
+
+
+def first_attempt() -> str:
+    """Each arm trained on rows 769 to 1,024, and more, of GSM8K, against the start model of its seeds."""
+    arms = [Compared(arm, ((arm, GSM8K[0]),), ((arm, GSM8K[1]),)) for arm in _arms(SMALL.study) if arm[-2:-1] != "-"]
+    return _compared(SMALL.study, arms, START, "votes.jsonl", attempts=1)
+
+
+def second_attempt() -> str:
+    """Rounds on two folds of GSM8K: each question is judged by the runs that have never seen it."""
+    a, b = "rounds-a", "rounds-b"
+    own, other = ((a, GSM8K[0]), (b, GSM8K[1])), ((a, GSM8K[1]), (b, GSM8K[0]))
+    return _compared(SMALL.study, [Compared("rounds", own, other)], DRAWS, f"{DRAWS}/votes-*.jsonl", attempts=2)
+
+
+def larger() -> str:
+    """Each arm of the 1.5B, trained on the odd questions of MATH-500."""
+    arms = [Compared(arm, ((arm, MATH[0]),), ((arm, MATH[1]),)) for arm in _arms(LARGE.study)]
+    return _compared(LARGE.study, arms, DRAWS, f"{DRAWS}/votes-*.jsonl", attempts=1)
+
+
+def _arms(study: str) -> list[str]:
+    folders = (path.parent.name for path in RESULTS.glob(f"{study}/*/config.yaml"))
+    return sorted({name.rpartition("-")[0] for name in folders})
+
+
+def _compared(study: str, arms: Sequence[Compared], start: str, votes: str, attempts: int) -> str:
+    """Every arm against the start model, question by question.
 
     On the questions trained on also against the start model's vote of as many completions as the arm has drawn.
     """
-    folder = RESULTS / "confirm-0.5b"
-    runs = read_kept(folder)
+    drawn = [line for path in sorted((RESULTS / study).glob(votes)) for line in _lines(path)]
     rows: list[tuple[Cell, ...]] = []
-    for arm in sorted({run.arm for run in runs}, key=lambda arm: (arm != START, arm)):
-        seeds = sorted(run.seed for run in runs if run.arm == arm)
-        named = (arm, ", ".join(map(str, seeds)))
-        for words, name in CONFIRMED.items():
-            for metric in ("maj@16", "pass@1"):
-                scores = by_question(runs, arm, name, metric)
-                each = [100 * fmean(scores[seed].values()) for seed in seeds]
-                cells: tuple[Cell, ...] = (f"{fmean(each):.1f}", ", ".join(f"{score:.1f}" for score in each))
-                gain = _gain(changes(runs, arm, START, name, metric)) if arm != START else (None, None, None)
-                rows.append((*named, words, metric, *cells, *gain))
-        if arm != START:
-            drawn = max(completions_drawn(folder / f"{arm}-{seed}") for seed in seeds)
-            start = start_votes(_lines(folder / "votes.jsonl"), drawn)
-            after = by_question(runs, arm, CONFIRMED["trained on"], "maj@16")
-            found = [{name: after[seed][name] - start[name] for name in start} for seed in seeds]
-            metric = f"maj@16 − the start's maj@{drawn}"
-            rows.append((*named, "trained on", metric, None, None, *_gain(found)))
-    head = ("in %", "seeds", "questions", "metric", "mean", "each seed")
-    gains = ("after − before", "95 % over seeds and questions", "95 % over seeds")
-    return as_markdown(Table((*head, *gains), tuple(rows))).rstrip()
+    for arm in arms:
+        for words, parts in ((TRAINED_ON, arm.trained_on), (NEVER_SEEN, arm.never_seen)):
+            for metric in ("maj@16", "pass@1", SOUND_VOTE):
+                after = _joined([run_values(study, *part, metric) for part in parts])
+                names = [name for _, name in parts]
+                before = start_values(study, start, names, metric, seeds=sorted(after))
+                if not after or not before:
+                    continue
+                each = [100 * fmean(values.values()) for values in after.values()]
+                gains = [{name: after[seed][name] - before[seed][name] for name in after[seed]} for seed in after]
+                scores = ", ".join(f"{score:.1f}" for score in each)
+                mean_before = f"{100 * fmean(fmean(values.values()) for values in before.values()):.1f}"
+                cells = (f"{fmean(each):.1f} ({scores})", *_gain(gains, attempts))
+                rows.append((arm.arm, ", ".join(map(str, after)), words, metric, mean_before, *cells))
+        after = _joined([run_values(study, *part, "maj@16") for part in arm.trained_on])
+        asked = {line["question_id"] for line in drawn}
+        if after and drawn and all(name in asked for name in next(iter(after.values()))):
+            runs = [RESULTS / study / f"{name}-{seed}" for seed in after for name, _ in arm.trained_on]
+            k = max(map(completions_drawn, runs))
+            vote = {name: score for name, score in start_votes(drawn, k).items() if name in next(iter(after.values()))}
+            gains = [{name: after[seed][name] - vote[name] for name in vote} for seed in after]
+            named = (arm.arm, ", ".join(map(str, after)), TRAINED_ON, f"maj@16 − the start's maj@{k}")
+            rows.append((*named, f"{100 * fmean(vote.values()):.1f}", None, *_gain(gains, attempts)))
+    head = ("in %", "seeds", "questions", "metric", "before", "after (each seed)", "after − before")
+    interval = f"{100 - 5 / attempts:g} % over seeds"
+    return as_markdown(Table((*head, f"{interval} and questions", "95 % over seeds"), tuple(rows))).rstrip()
 
 
-def _gain(by_seed: Sequence[Mapping[str, float]]) -> tuple[Cell, Cell, Cell]:
+def _joined(parts: Sequence[Mapping[int, Mapping[str, float]]]) -> dict[int, dict[str, float]]:
+    """Of the seeds that all parts have, the values of all their questions."""
+    seeds = sorted(set(parts[0]).intersection(*parts[1:]))
+    return {seed: {name: value for part in parts for name, value in part[seed].items()} for seed in seeds}
+
+
+def run_values(study: str, arm: str, questions: str, metric: str) -> dict[int, dict[str, float]]:
+    """Seed → question → value of the runs of an arm."""
+    found = {}
+    for folder in (RESULTS / study).glob(f"{arm}-*"):
+        seed = folder.name.removeprefix(f"{arm}-")
+        lines = _lines(folder / f"votes-{questions}.jsonl")
+        if seed.isdecimal() and metric == SOUND_VOTE and lines:
+            found[int(seed)] = {line["question_id"]: line["sound:boxed"] for line in lines}
+        elif seed.isdecimal() and metric != SOUND_VOTE and (folder / LAST).is_file():
+            found[int(seed)] = _record(folder / f"{questions}.json")[f"{metric}_by_question"]
+    return found
+
+
+def start_values(
+    study: str, start: str, questions: Sequence[str], metric: str, seeds: Sequence[int]
+) -> dict[int, dict[str, float]]:
+    """The same of the start model, for these seeds: of its runs of the same seeds, or of the blocks of one draw."""
+    if start == START:
+        folder = SOUND if metric == SOUND_VOTE else study
+        found = _joined([run_values(folder, START, name, metric) for name in questions])
+        return {seed: found[seed] for seed in seeds if seed in found}
+    lines = [line for name in questions for line in _lines(RESULTS / study / start / f"votes-{name}.jsonl")]
+    if metric == SOUND_VOTE or not lines:
+        return {}
+    return {
+        seed: {line["question_id"]: block_score(line, block, metric) for line in lines}
+        for block, seed in enumerate(seeds)
+    }
+
+
+def block_score(line: Mapping[str, Any], block: int, metric: str) -> float:
+    """maj@16 or pass@1 of one question by a block of completions."""
+    counts, size = [votes[block] for votes in line["votes"]], line["completions"][block]
+    if metric == "pass@1":
+        return 0.0 if line["right"] is None else counts[line["right"]] / size
+    return majority_at_k(counts, line["right"], size - sum(counts), 16, seed=0)
+
+
+def _gain(by_seed: Sequence[Mapping[str, float]], attempts: int = 1) -> tuple[Cell, Cell, Cell]:
     """The mean of differences, and its two intervals."""
     gain = estimate(by_seed)
-    intervals = (crossed_interval(by_seed), gain.over_seeds)
+    intervals = (crossed_interval(by_seed, attempts), gain.over_seeds)
     crossed, over_seeds = ("[{:+.1f}, {:+.1f}]".format(*found) if found else "one seed" for found in intervals)
     return f"{gain.mean:+.1f}", crossed, over_seeds
 
@@ -507,8 +593,7 @@ def completions_drawn(run: Path) -> int:
     settings = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     votes: int = sum(line.get("votes_drawn", 0) for line in _lines(run / "metrics.jsonl"))
     trained: int = settings["steps"] * settings["questions_per_step"] * settings["completions"]
-    first, last = map(int, Path(settings["questions"]).stem.split("-")[1:])
-    return min(160, 16 + round((votes + trained) / (last - first + 1)))
+    return min(160, 16 + round((votes + trained) / NUM_TRAINED_ON[Path(settings["questions"]).stem]))
 
 
 def start_votes(lines: Sequence[Mapping[str, Any]], k: int) -> dict[str, float]:
@@ -523,9 +608,9 @@ def start_votes(lines: Sequence[Mapping[str, Any]], k: int) -> dict[str, float]:
 
 def tried() -> str:
     """The runs with sound votes that ours is chosen from, on questions never seen."""
-    folders = [folder for run in runs_of("choose") if (folder := RESULTS / run.name).is_dir()]
+    configs = sorted(RESULTS.glob(f"{SOUND}/*/config.yaml"))
     rows: list[tuple[Cell, ...]] = [
-        (*_arm_and_seed(folder / "config.yaml"), *_measured(_record(folder / f"{UNSEEN}.json"))) for folder in folders
+        (*_arm_and_seed(path), *_measured(_record(path.parent / f"{UNSEEN}.json"))) for path in configs
     ]
     start = _measured(_record(RESULTS / COLD / "start-7" / f"{UNSEEN}.json"))
     rows.append(("the start model, 64 completions", None, *start))
@@ -535,7 +620,7 @@ def tried() -> str:
 def sound_votes() -> str:
     """How right the start model's vote of all completions and of sound ones is, without training."""
     rows: list[tuple[Cell, ...]] = []
-    for names in (("gsm8k-1-256",), *((name,) for name in CONFIRMED.values()), tuple(CONFIRMED.values())):
+    for names in (("gsm8k-1-256",), *((name,) for name in GSM8K), GSM8K):
         kept: dict[str, list[dict[str, Any]]] = {}
         for path in sorted(RESULTS.glob(f"{SOUND}/start-*/votes-*.jsonl")):
             if path.stem.removeprefix("votes-") in names:
@@ -585,8 +670,8 @@ def with_tables(page: str) -> str:
 _STUDY = {study.folder: study for study in STUDIES}
 OTHER_TABLES = {
     EXPLORED: exploration, COLD: colder, ROUNDS: rounds, "where": where, "front": front, "checks": checks,
-    "votes": checked_votes, "confirmation": confirmation, "whose": signs.by_votes,
-    "tried": tried, "sound": sound_votes,
+    "votes": checked_votes, "whose": signs.by_votes, "tried": tried, "sound": sound_votes,
+    "first-attempt": first_attempt, "second-attempt": second_attempt, "larger": larger,
 }  # fmt: skip
 
 

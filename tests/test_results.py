@@ -169,11 +169,22 @@ def test_what_training_drew_and_the_votes_of_as_many(tmp_path):
     assert tables.start_votes(lines, 1)["a"] == 0.5  # 3 of 6, one without an answer
 
 
-def test_the_page_on_readers_says_what_sound_votes_gain():
-    base = next(line for line in tables.checked_votes().splitlines() if line.startswith("| base"))
-    of_all, of_voting = (base.split("|")[column].strip() for column in (6, 9))
+def test_pages_say_what_sound_votes_gain_on_fresh_questions():
+    cells = [cell.strip() for cell in tables.sound_votes().splitlines()[-1].split("|")]
+    of_all, of_sound = (cell.split()[0] for cell in cells[3:5])
     for page in ("README.md", "docs/answers.md"):
-        assert f"{of_all} → {of_voting} %" in (RESULTS.parent / page).read_text()
+        assert f"{of_all} → {of_sound} % (+4.1 [+2.3, +6.0])" in (RESULTS.parent / page).read_text()
+    assert cells[5:7] == ["+4.1", "[+2.3, +6.0]"]
+
+
+def test_the_front_page_says_what_the_first_attempt_gained():
+    page = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")] for line in tables.first_attempt().splitlines()]
+    gains = {(row[3], row[4]): f"{row[7]} {row[8]}" for row in rows if row[1] == "ours"}
+    for words, metric in (("trained on", "maj@16 − the start's maj@72"), ("never seen", "maj@16")):
+        assert gains[words, metric] in page
+    for words in ("trained on", "never seen"):
+        assert gains[words, "pass@1"] in page
 
 
 def test_sound_votes_of_the_start_model_over_seeds(tmp_path, monkeypatch):
@@ -264,20 +275,21 @@ def test_what_is_kept_of_a_run_and_of_an_evaluation(tmp_path):
         keep.keep(out, run, commit="abc")
 
 
-def test_of_the_start_model_how_right_votes_are_is_kept(tmp_path):
-    """Two completions of four are sound and say 6, which is right; all four are tied between 6 and 7."""
+def test_of_an_evaluation_the_votes_are_kept_in_blocks_of_32(tmp_path):
+    """Two completions of four are sound and say 6, which is right; the first 16 are tied between 6 and 7."""
     texts = ["2 * 3 = 6, so \\boxed{6}", "3 * 2 = 6, so \\boxed{6}", "2 * 3 = 7, so \\boxed{7}", "\\boxed{7}"]
-    rows = [{"question_id": "q", "completion": text, "gold": "6"} for text in texts * 4]
-    rows.append(rows[0])  # the 17th
+    rows = [{"question_id": "q", "completion": text, "gold": "6"} for text in texts * 8]
+    rows += [rows[0], rows[0] | {"completion": "none"}]  # the 33rd and the 34th
     rows += [row | {"question_id": "r", "gold": "8"} for row in rows]
     (tmp_path / "measured" / "rollouts").mkdir(parents=True)
     write_lines(tmp_path / "measured" / "rollouts" / "new.jsonl", rows)
     write_lines(tmp_path / "measured" / "evaluations.jsonl", [{"benchmark": "data/new.jsonl"}])
     keep.keep(tmp_path / "start-1", tmp_path / "measured", commit="abc")
     assert json.loads((tmp_path / "start-1" / "new.json").read_text()) == {"benchmark": "new"}
+    votes = {"completions": [32, 2], "votes": [[16, 1], [16, 0]]}
     assert [json.loads(line) for line in (tmp_path / "start-1" / "votes-new.jsonl").read_text().splitlines()] == [
-        {"question_id": "q", "boxed": 0.5, "sound:boxed": 1.0},
-        {"question_id": "r", "boxed": 0.0, "sound:boxed": 0.0},
+        {"question_id": "q", **votes, "right": 0, "boxed": 0.5, "sound:boxed": 1.0},
+        {"question_id": "r", **votes, "right": None, "boxed": 0.0, "sound:boxed": 0.0},
     ]
 
 
@@ -285,46 +297,53 @@ def test_of_the_start_model_how_right_votes_are_is_kept(tmp_path):
 
 
 def test_runs_to_come_have_settings_that_there_are():
-    for stage, steps in (("choose", 32), ("gold", 48), ("rivals", 48)):
-        configs = {run.name: build_config(run.settings) for run in confirm.runs_of(stage)}
-        assert all(name.endswith(f"-{config.seed}") for name, config in configs.items())
-        assert {config.steps for config in configs.values()} == {steps}
+    runs = [run for stage in confirm.STAGES for run in confirm.runs_of(stage)]
+    assert len({run.name for run in runs}) == len(runs)
+    configs = {run.name: build_config(run.settings) for run in runs if run.settings is not None}
+    assert all(name.endswith(f"-{config.seed}") for name, config in configs.items())
+    assert {config.questions.removeprefix("data/").removesuffix(".jsonl") for config in configs.values()} == {
+        *confirm.FOLDS.values(), confirm.MATH[0],
+    }  # fmt: skip
+    assert {config.reader for name, config in configs.items() if "/rounds-" in name} == {"sound:boxed"}
+
+
+def test_a_fold_leaves_out_what_the_other_has_never_seen(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name, rows in (("gsm8k", 1319), ("math500", 500)):
+        write_lines(tmp_path / "data" / f"{name}.jsonl", [{"id": row} for row in range(rows)])
+    confirm.write_questions(tmp_path)
+
+    def ids(name):
+        return [json.loads(line)["id"] for line in (tmp_path / "data" / f"{name}.jsonl").read_text().splitlines()]
+
+    first, last = (ids(name) for name in confirm.GSM8K)
+    assert (first, last) == ([*range(768, 1024)], [*range(1024, 1319)])
+    assert sorted(ids(confirm.FOLDS["a"]) + last) == sorted(ids(confirm.FOLDS["b"]) + first) == [*range(1319)]
+    assert [ids(name)[:2] for name in confirm.MATH] == [[0, 2], [1, 3]]
+    for name, rows in tables.NUM_TRAINED_ON.items():
+        assert len(ids(name)) == rows
 
 
 @pytest.mark.parametrize("is_trial", [False, True])
-def test_a_run_is_trained_measured_and_kept_by_commands_that_there_are(is_trial, tmp_path, monkeypatch):
+@pytest.mark.parametrize("stage", ["larger", "second"])
+def test_a_run_is_trained_measured_and_kept_by_commands_that_there_are(stage, is_trial, tmp_path, monkeypatch):
     commands = []
     monkeypatch.setattr("subprocess.run", lambda command, **_: commands.append(command))
-    run = confirm.runs_of("choose")[0]
+    run = confirm.runs_of(stage)[0]
     confirm.make(run, tmp_path, "abc", is_trial=is_trial)
     train, evaluate, keep_it = commands
     config = read_config(Path(train[4]))
-    assert (config.method, config.steps) == ("contrast-label", 1 if is_trial else 32)
+    assert (config.method, config.steps) == ("contrast-label", 1 if is_trial else run.settings["steps"])
     (model, *questions), given = given_settings(evaluate[4:-2])
     settings = measurement_settings(given | {"model": model, "benchmarks": tuple(questions)})
     assert (settings.ks, settings.samples) == ((16,), 32)  # so that there is maj@16
-    assert (settings.reader, settings.seed, questions) == ("boxed", 1, ["data/gsm8k-513-768.jsonl"])
+    assert (settings.reader, settings.seed) == ("boxed", run.seed)
+    assert questions == [f"data/{name}.jsonl" for name in (confirm.MATH if stage == "larger" else confirm.GSM8K)]
     place = tmp_path / "tried" if is_trial else confirm.RESULTS  # a trial counts for nothing
     assert keep_it[2:5] == ["--commit", "abc", str(place / run.name)]
 
 
-def test_ours_is_the_best_arm(tmp_path, monkeypatch):
-    monkeypatch.setattr(confirm, "RESULTS", tmp_path)
-    for run in confirm.runs_of("choose"):
-        assert confirm.chosen() is None
-        assert confirm.runs_of("ours") == []
-        (tmp_path / run.name).mkdir(parents=True)
-        score = 0.5 if run.name == "sound-0.5b/sixteen-1" else 0.4
-        (tmp_path / run.name / "gsm8k-513-768.json").write_text(json.dumps({"maj@16": score}))
-        assert confirm.chosen() is None  # it may be half written
-        (tmp_path / run.name / "about.json").write_text("{}")
-    assert confirm.chosen() == "sixteen"
-    ours = confirm.runs_of("ours")
-    assert [run.name for run in ours] == [f"confirm-0.5b/ours-{seed}" for seed in (11, 12, 13, 14, 15)]
-    assert all(run.settings["questions"] == "data/gsm8k-1-1024.jsonl" for run in ours)
-
-
-def test_runs_are_made_once_and_ours_waits_for_the_choice(tmp_path, monkeypatch):
+def test_runs_are_made_once_in_the_order_of_the_stages(tmp_path, monkeypatch):
     monkeypatch.setattr(confirm, "RESULTS", tmp_path)
     made = []
 
@@ -333,11 +352,40 @@ def test_runs_are_made_once_and_ours_waits_for_the_choice(tmp_path, monkeypatch)
         if run.name == "confirm-0.5b/gold-wide-12":
             raise OSError("lost")
         (tmp_path / run.name).mkdir(parents=True)
-        for file in ("gsm8k-513-768.json", "about.json"):
-            (tmp_path / run.name / file).write_text(json.dumps({"maj@16": 0.4}))
+        (tmp_path / run.name / "about.json").write_text("{}")
         return 1.0
 
     make(confirm.runs_of("gold")[0])
-    assert confirm.work_through(["ours", "gold", "choose"], 3, make) == ["confirm-0.5b/gold-wide-12"]
-    assert len(made) == len(set(made)) == 5 + 5 + 4
-    assert {run.name for run in confirm.runs_of("choose")} <= set(made[: made.index("confirm-0.5b/ours-11")])
+    assert confirm.work_through(["gold", "start"], 1, make) == ["confirm-0.5b/gold-wide-12"]
+    assert made == [*(f"confirm-0.5b/gold-wide-{seed}" for seed in (11, 12, 13, 14, 15)), "confirm-0.5b/start-20"]
+    assert confirm.work_through(["gold"], 2, lambda run: 1.0) == []
+
+
+def test_an_arm_of_two_folds_is_judged_by_the_runs_that_have_never_seen_a_question(tmp_path, monkeypatch):
+    """One question in each set; a block of 32 of the start model's draw stands for each seed."""
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    settings = "{steps: 2, questions_per_step: 32, completions: 16, questions: data/%s.jsonl}"
+    scores = {"a": (1.0, 0.5), "b": (0.25, 1.0)}  # trained on the first, trained on the last
+    for fold, values in scores.items():
+        for seed in (21, 22):
+            folder = tmp_path / "confirm-0.5b" / f"rounds-{fold}-{seed}"
+            folder.mkdir(parents=True)
+            (folder / "about.json").write_text("{}")
+            (folder / "config.yaml").write_text(settings % confirm.FOLDS[fold])
+            for name, value in zip(confirm.GSM8K, values, strict=True):
+                by_question = {"maj@16_by_question": {name: value}, "pass@1_by_question": {name: value / 2}}
+                (folder / f"{name}.json").write_text(json.dumps(by_question))
+    (tmp_path / "confirm-0.5b" / "start-20").mkdir()
+    for name in confirm.GSM8K:
+        line = {"question_id": name, "completions": [32, 32], "right": 1, "votes": [[0, 32], [32, 0]]}
+        write_lines(tmp_path / "confirm-0.5b" / "start-20" / f"votes-{name}.jsonl", [line])
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in tables.second_attempt().splitlines()[2:]]
+    found = {(row[2], row[3]): (row[1], *row[4:7]) for row in rows}
+    # of block 0 all 32 completions are right, of block 1 none
+    assert found["trained on", "pass@1"] == ("21, 22", "50.0", "50.0 (50.0, 50.0)", "+0.0")
+    assert found["never seen", "pass@1"] == ("21, 22", "50.0", "18.8 (18.8, 18.8)", "-31.2")  # (0.5 + 0.25)/2/2
+    assert found["never seen", "maj@16"] == ("21, 22", "50.0", "37.5 (37.5, 37.5)", "-12.5")
+    # 2 · 32 · 16 completions on 1,024 questions are 1 each; of all 64 completions half are right
+    vote, gain = (float(found["trained on", "maj@16 − the start's maj@17"][column]) for column in (1, 3))
+    assert vote == pytest.approx(50, abs=3)
+    assert vote + gain == 100
