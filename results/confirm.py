@@ -103,10 +103,10 @@ class Run(NamedTuple):
 
 def runs_of(stage: str) -> list[Run]:
     """The runs of a stage, seed by seed."""
-    sound = {"reader": "sound:boxed"}
+    sound, faster = {"reader": "sound:boxed"}, {"optimizer": {"learning_rate": 1e-6}}
     match stage:
         case "larger":
-            return [trained(LARGE, "ours", ROUNDS, MATH[0], 24, seed) for seed in (11, 12, 13, 14)]
+            return [trained(LARGE, "ours", ROUNDS | faster, MATH[0], 24, seed) for seed in (11, 12, 13, 14)]
         case "larger-rivals":
             arms = RIVALS.items()
             return [trained(LARGE, name, arm, MATH[0], 24, seed) for seed in (11, 12, 13, 14) for name, arm in arms]
