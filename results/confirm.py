@@ -108,22 +108,18 @@ def runs_of(stage: str) -> list[Run]:
         case "larger":
             return [trained(LARGE, "ours", ROUNDS | faster, MATH[0], 24, seed) for seed in (11, 12, 13, 14)]
         case "larger-rivals":
-            arms = RIVALS.items()
-            return [trained(LARGE, name, arm, MATH[0], 24, seed) for seed in (11, 12, 13, 14) for name, arm in arms]
+            return [trained(LARGE, name, arm, MATH[0], 24, seed) for seed in (11, 12) for name, arm in RIVALS.items()]
         case "second":
-            seeds, folds = (21, 22, 23, 24, 25), FOLDS.items()
             return [
                 trained(SMALL, f"rounds-{fold}", ROUNDS | sound, rows, 64, seed)
-                for seed in seeds
-                for fold, rows in folds
+                for seed in (21, 22, 23, 24, 25)
+                for fold, rows in FOLDS.items()
             ]
         case "gold":
             return [trained(SMALL, "gold-wide", GOLD, FOLDS["a"], 48, seed) for seed in (11, 12, 13, 14, 15)]
         case "rivals":
-            arms = RIVALS.items()
-            return [
-                trained(SMALL, name, arm, FOLDS["a"], 48, seed) for seed in (11, 12, 13, 14, 15) for name, arm in arms
-            ]
+            rivals = RIVALS.items()
+            return [trained(SMALL, name, arm, FOLDS["a"], 48, seed) for seed in (11, 12, 13) for name, arm in rivals]
         case "start":
             return [Run(f"{SMALL.study}/start-20", SMALL, None, GSM8K, completions=160)]
         case "larger-start":

@@ -24,8 +24,8 @@ def row(question, answer, entropy=0.2, **more):
     return {"question_id": question, "answer": answer, "entropy": entropy} | more
 
 
-def audited(path, *methods, **options):
-    rules = {name: credit_rule(name) for name in methods or ("ttrl", "scrl", "contrast")}
+def audited(path, *methods, reader="boxed", **options):
+    rules = {name: credit_rule(name, reader=reader) for name in methods or ("ttrl", "scrl", "contrast")}
     groups = stored_groups(open_completions(path), next(iter(rules.values())), keep_texts=False)
     return audit_groups(groups, rules, **options)
 
@@ -115,6 +115,18 @@ def test_unanimous_too_weak_unreadable_and_likely_to_help(tmp_path):
     luck = [row(f"q{q}", str(q) if q % 4 == 0 or s < 5 else "-1", gold=str(q if q % 4 == 0 else 7))
             for q in range(28) for s in range(8)]  # fmt: skip
     assert codes(audited(write_lines(tmp_path / "e.jsonl", luck)))[0] == "too_weak"
+
+
+def test_completions_that_the_check_leaves_out_are_no_fault_of_the_reader(tmp_path):
+    """Three of eight completions calculate, and agree."""
+    rows = [
+        {"question_id": f"q{q}", "completion": f"{q} + 1 = {q + 1}: " * (s < 3) + f"\\boxed{{{q + 1}}}", "entropy": 0.2}
+        for q in range(20)
+        for s in range(8)
+    ]
+    found = audited(write_lines(tmp_path / "c.jsonl", rows), reader="sound:boxed")
+    assert found["votes"]["no_answer_share"] == 5 / 8
+    assert codes(found) == ["likely_to_help"]
 
 
 def test_a_gate_that_knows_nothing_is_said_to(tmp_path):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from scrl.answers.readers import SoundReader
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.group_metrics import has_signal
 from scrl.credit.labels import is_selected, majority_positive, rare_answers, selective_positive
@@ -61,6 +62,7 @@ def audit_groups(groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule],
         "steps": len({stored.group.step for stored in groups}),
         "group_sizes": dict(sorted(Counter(stored.tally.size for stored in groups).items())),
         "votes": vote_figures(groups),
+        "sound_alone": isinstance(next(iter(rules.values())).reader, SoundReader),
         "methods": {name: method_figures(rule, groups, credits[name], seed=seed) for name, rule in served.items()},
         "refused": {name: reason for name, reason in reasons.items() if reason is not None},
         "disagreements": disagreements(groups, {n: c for n, c in credits.items() if rules[n].method.has_labels}),

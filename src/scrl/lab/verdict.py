@@ -19,7 +19,7 @@ CLOSED_SET = 10
 """With fewer distinct answers in all completions they are a closed set (A to D, yes and no), in which the three most
 popular say nothing."""
 NO_ANSWER = 0.5
-"""From this share of completions without an answer, the reader or the length does not fit."""
+"""From this share of completions without an answer, the reader or the length does not fit; `sound:` leaves out many."""
 FEW_QUESTIONS = 20
 """Below this number of questions the verdict says how few they are."""
 PAPER = ScrlSettings()
@@ -44,7 +44,7 @@ def verdict(audit: Mapping[str, Any]) -> list[Finding]:
 def _weak_votes(audit: Mapping[str, Any]) -> Iterator[Finding]:
     votes, gold = audit["votes"], audit["gold"]
     missing, unanimous, sharp = votes["no_answer_share"], votes["unanimous_share"], votes["sharp_share"]
-    if missing >= NO_ANSWER:
+    if missing >= NO_ANSWER and not audit["sound_alone"]:
         words = (
             f"Few votes: {missing:.0%} of completions have no answer that counts. Change --reader or allow more tokens."
         )
