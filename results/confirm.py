@@ -39,12 +39,10 @@ class Model(NamedTuple):
     folder: str
     study: str
     max_tokens: int
-    rows: int
-    """Completions that are sampled at once in training; twice as many are when it is measured."""
 
 
-SMALL = Model("models/qwen2.5-coder-0.5b-instruct", "confirm-0.5b", 512, 512)
-LARGE = Model("models/qwen2.5-coder-1.5b-instruct", "confirm-1.5b", 1024, 512)
+SMALL = Model("models/qwen2.5-coder-0.5b-instruct", "confirm-0.5b", 512)
+LARGE = Model("models/qwen2.5-coder-1.5b-instruct", "confirm-1.5b", 1024)
 GSM8K = ("gsm8k-769-1024", "gsm8k-1025-1319")
 FOLDS = {"a": "gsm8k-1-1024", "b": "gsm8k-1-768-and-1025-1319"}
 """Trained on; each leaves out the other of GSM8K."""
@@ -57,6 +55,7 @@ COMMON: Settings = {
     "completions": 16,
     "trained": 16,
     "sampling": {"temperature": 0.6},
+    "compute": {"sampler_rows": 512},
     "evaluation": {"completions": 0},
     "checkpoint_every": 1000,
     "guard": {"mode": "observe"},
@@ -106,7 +105,7 @@ def runs_of(stage: str) -> list[Run]:
     sound, faster = {"reader": "sound:boxed"}, {"optimizer": {"learning_rate": 1e-6}}
     match stage:
         case "larger":
-            return [trained(LARGE, "ours", ROUNDS | faster, MATH[0], 24, seed) for seed in (11, 12, 13, 14)]
+            return [trained(LARGE, "ours", merged(ROUNDS, faster), MATH[0], 24, seed) for seed in (11, 12, 13, 14)]
         case "larger-rivals":
             return [trained(LARGE, name, arm, MATH[0], 24, seed) for seed in (11, 12) for name, arm in RIVALS.items()]
         case "second":
@@ -138,7 +137,6 @@ def trained(model: Model, arm: str, settings: Settings, rows: str, steps: int, s
         "steps": steps,
         "seed": seed,
         "sampling": {"max_tokens": model.max_tokens},
-        "compute": {"sampler_rows": model.rows},
     }
     measured = GSM8K if model is SMALL else MATH
     return Run(f"{model.study}/{arm}-{seed}", model, merged(merged(COMMON, own), settings), measured)
@@ -183,9 +181,10 @@ def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
         commands += [[*scrl, "train", str(settings), "--out", str(made)]]
         model, folders = f"{made}/checkpoints/last", [str(made), str(measured)]
     questions = [f"data/{name}.jsonl" for name in run.measured]
-    how = f"--reader boxed --completions {run.completions} --k 16 --seed {run.seed} --sampler-rows "
-    how += "64 --max-tokens 8 --limit 2" if is_trial else f"{2 * run.model.rows} --max-tokens {run.model.max_tokens}"
-    commands += [[*scrl, "evaluate", model, *questions, *how.split(), "--out", str(measured)]]
+    how = ["--reader", "boxed", "--completions", str(run.completions), "--k", "16", "--seed", str(run.seed)]
+    how += ["--max-tokens", str(8 if is_trial else run.model.max_tokens)]
+    how += ["--sampler-rows", "64", "--limit", "2"] if is_trial else ["--sampler-rows", "1024"]
+    commands += [[*scrl, "evaluate", model, *questions, *how, "--out", str(measured)]]
     commands += [[sys.executable, str(RESULTS / "keep.py"), "--commit", commit, str(kept), *folders]]
     with log.open("wb") as out:
         for command in commands:

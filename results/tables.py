@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -479,21 +480,23 @@ class Compared(NamedTuple):
 
 def first_attempt() -> str:
     """Each arm trained on rows 769 to 1,024, and more, of GSM8K, against the start model of its seeds."""
-    arms = [Compared(arm, ((arm, GSM8K[0]),), ((arm, GSM8K[1]),)) for arm in _arms(SMALL.study) if arm[-2:-1] != "-"]
-    return _compared(SMALL.study, arms, START, "votes.jsonl", attempts=1)
+    names = [name for name in _arms(SMALL.study) if not name.startswith("rounds-")]
+    arms = [Compared(arm, ((arm, GSM8K[0]),), ((arm, GSM8K[1]),)) for arm in names]
+    return _compared(SMALL.study, arms, "votes.jsonl", first_seed=11)
 
 
 def second_attempt() -> str:
     """Rounds on two folds of GSM8K: each question is judged by the runs that have never seen it."""
     a, b = "rounds-a", "rounds-b"
     own, other = ((a, GSM8K[0]), (b, GSM8K[1])), ((a, GSM8K[1]), (b, GSM8K[0]))
-    return _compared(SMALL.study, [Compared("rounds", own, other)], DRAWS, f"{DRAWS}/votes-*.jsonl", attempts=2)
+    arms = [Compared("rounds", own, other)]
+    return _compared(SMALL.study, arms, f"{DRAWS}/votes-*.jsonl", first_seed=21, attempts=2)
 
 
 def larger() -> str:
     """Each arm of the 1.5B, trained on the odd questions of MATH-500."""
     arms = [Compared(arm, ((arm, MATH[0]),), ((arm, MATH[1]),)) for arm in _arms(LARGE.study)]
-    return _compared(LARGE.study, arms, DRAWS, f"{DRAWS}/votes-*.jsonl", attempts=1)
+    return _compared(LARGE.study, arms, f"{DRAWS}/votes-*.jsonl", first_seed=11)
 
 
 def _arms(study: str) -> list[str]:
@@ -501,7 +504,7 @@ def _arms(study: str) -> list[str]:
     return sorted({name.rpartition("-")[0] for name in folders})
 
 
-def _compared(study: str, arms: Sequence[Compared], start: str, votes: str, attempts: int) -> str:
+def _compared(study: str, arms: Sequence[Compared], votes: str, *, first_seed: int, attempts: int = 1) -> str:
     """Every arm against the start model, question by question.
 
     On the questions trained on also against the start model's vote of as many completions as the arm has drawn.
@@ -512,22 +515,27 @@ def _compared(study: str, arms: Sequence[Compared], start: str, votes: str, atte
         for words, parts in ((TRAINED_ON, arm.trained_on), (NEVER_SEEN, arm.never_seen)):
             for metric in ("maj@16", "pass@1", SOUND_VOTE):
                 after = _joined([run_values(study, *part, metric) for part in parts])
-                names = [name for _, name in parts]
-                before = start_values(study, start, names, metric, seeds=sorted(after))
-                if not after or not before:
+                start = _start(study, [name for _, name in parts], metric, has_draws=votes.startswith(DRAWS))
+                places = {seed: seed - first_seed for seed in after}
+                if not after or not all(place in start for place in places.values()):
                     continue
-                each = [100 * fmean(values.values()) for values in after.values()]
-                gains = [{name: after[seed][name] - before[seed][name] for name in after[seed]} for seed in after]
-                scores = ", ".join(f"{score:.1f}" for score in each)
+                before = {seed: start[place] for seed, place in places.items()}
                 mean_before = f"{100 * fmean(fmean(values.values()) for values in before.values()):.1f}"
-                cells = (f"{fmean(each):.1f} ({scores})", *_gain(gains, attempts))
-                rows.append((arm.arm, ", ".join(map(str, after)), words, metric, mean_before, *cells))
+                each = [100 * fmean(values.values()) for values in after.values()]
+                scores = f"{fmean(each):.1f} ({', '.join(f'{score:.1f}' for score in each)})"
+                gains = [{name: after[seed][name] - before[seed][name] for name in after[seed]} for seed in after]
+                rows.append(
+                    (arm.arm, ", ".join(map(str, after)), words, metric, mean_before, scores, *_gain(gains, attempts))
+                )
         after = _joined([run_values(study, *part, "maj@16") for part in arm.trained_on])
-        asked = {line["question_id"] for line in drawn}
-        if after and drawn and all(name in asked for name in next(iter(after.values()))):
-            runs = [RESULTS / study / f"{name}-{seed}" for seed in after for name, _ in arm.trained_on]
-            k = max(map(completions_drawn, runs))
-            vote = {name: score for name, score in start_votes(drawn, k).items() if name in next(iter(after.values()))}
+        asked = {name for values in after.values() for name in values}
+        lines = [line for line in drawn if line["question_id"] in asked]
+        if lines and len(lines) == len(asked):
+            k = max(
+                completions_drawn(RESULTS / study / f"{name}-{seed}") for seed in after for name, _ in arm.trained_on
+            )
+            k = min(k, *(sum(line["completions"]) for line in lines))
+            vote = start_votes(lines, k)
             gains = [{name: after[seed][name] - vote[name] for name in vote} for seed in after]
             named = (arm.arm, ", ".join(map(str, after)), TRAINED_ON, f"maj@16 − the start's maj@{k}")
             rows.append((*named, f"{100 * fmean(vote.values()):.1f}", None, *_gain(gains, attempts)))
@@ -546,30 +554,57 @@ def run_values(study: str, arm: str, questions: str, metric: str) -> dict[int, d
     """Seed → question → value of the runs of an arm."""
     found = {}
     for folder in (RESULTS / study).glob(f"{arm}-*"):
-        seed = folder.name.removeprefix(f"{arm}-")
+        seed, measured = folder.name.removeprefix(f"{arm}-"), folder / f"{questions}.json"
         lines = _lines(folder / f"votes-{questions}.jsonl")
         if seed.isdecimal() and metric == SOUND_VOTE and lines:
             found[int(seed)] = {line["question_id"]: line["sound:boxed"] for line in lines}
-        elif seed.isdecimal() and metric != SOUND_VOTE and (folder / LAST).is_file():
-            found[int(seed)] = _record(folder / f"{questions}.json")[f"{metric}_by_question"]
+        elif seed.isdecimal() and metric != SOUND_VOTE and (folder / LAST).is_file() and measured.is_file():
+            found[int(seed)] = _record(measured)[f"{metric}_by_question"]
     return found
 
 
-def start_values(
-    study: str, start: str, questions: Sequence[str], metric: str, seeds: Sequence[int]
-) -> dict[int, dict[str, float]]:
-    """The same of the start model, for these seeds: of its runs of the same seeds, or of the blocks of one draw."""
-    if start == START:
+def _start(study: str, questions: Sequence[str], metric: str, *, has_draws: bool) -> dict[int, dict[str, float]]:
+    """The same of the start model, for the first seed, the second, …: of blocks of one draw, else of its own runs."""
+    if not has_draws or metric == SOUND_VOTE:
         folder = SOUND if metric == SOUND_VOTE else study
         found = _joined([run_values(folder, START, name, metric) for name in questions])
-        return {seed: found[seed] for seed in seeds if seed in found}
-    lines = [line for name in questions for line in _lines(RESULTS / study / start / f"votes-{name}.jsonl")]
-    if metric == SOUND_VOTE or not lines:
-        return {}
-    return {
-        seed: {line["question_id"]: block_score(line, block, metric) for line in lines}
-        for block, seed in enumerate(seeds)
-    }
+        return {place: values for place, (_, values) in enumerate(sorted(found.items()))}
+    lines = [line for name in questions for line in _lines(RESULTS / study / DRAWS / f"votes-{name}.jsonl")]
+    blocks = min((len(line["completions"]) for line in lines), default=0)
+    return {block: {line["question_id"]: block_score(line, block, metric) for line in lines} for block in range(blocks)}
+
+
+def by_difficulty() -> str:
+    """How the vote never seen changes, by how often ten draws of the start model are right, ± the standard error."""
+    draws = [*run_values(SMALL.study, START, GSM8K[1], "pass@1").values()]
+    draws += run_values(SOUND, START, GSM8K[1], "pass@1").values()
+    start = {name: fmean(draw[name] for draw in draws) for name in draws[0]}
+    before = run_values(SMALL.study, START, GSM8K[1], "maj@16")
+    rows: list[tuple[Cell, ...]] = []
+    for low, high in pairwise((-1, 0.02, 0.2, 0.7, 1)):
+        names = [name for name, share in start.items() if low < share <= high]
+        cells = []
+        for arm in ("ours", "gold"):
+            after = run_values(SMALL.study, arm, GSM8K[1], "maj@16")
+            gains = [100 * fmean(after[seed][name] - before[seed][name] for seed in after) for name in names]
+            cells.append(f"{fmean(gains):+.1f} ± {stdev(gains) / math.sqrt(len(gains)):.1f}")
+        rows.append((f"≤ {high:.0%}", len(names), *cells))
+    return as_markdown(Table(("right", "questions", "ours", "gold"), tuple(rows))).rstrip()
+
+
+def while_others_are_learned() -> str:
+    """The share of a label at a question's first visit, where some completion gave it, over the first pass."""
+    rows: list[tuple[Cell, ...]] = []
+    shares: dict[tuple[bool, int], list[float]] = {}
+    for path in sorted((RESULTS / SMALL.study).glob("ours-*/votes.jsonl")):
+        firsts = {line["question_id"]: line for line in reversed(_lines(path))}
+        for line in firsts.values():
+            if line["positive"] is not None:
+                given = line["votes"][str(line["positive"])]
+                shares.setdefault((given == line["right"], line["step"] // 8), []).append(given / line["completions"])
+    for is_right, words in ((True, "right labels"), (False, "wrong labels")):
+        rows.append((words, *(f"{100 * fmean(shares[is_right, quarter]):.0f}" for quarter in range(4))))
+    return as_markdown(Table(("in %", "steps 1 to 8", "9 to 16", "17 to 24", "25 to 32"), tuple(rows))).rstrip()
 
 
 def block_score(line: Mapping[str, Any], block: int, metric: str) -> float:
@@ -589,11 +624,13 @@ def _gain(by_seed: Sequence[Mapping[str, float]], attempts: int = 1) -> tuple[Ce
 
 
 def completions_drawn(run: Path) -> int:
-    """16 + the completions that training drew, votes included, per question trained on; at most the 160 there are."""
+    """16 + the completions that training drew, votes included, per question trained on."""
     settings = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     votes: int = sum(line.get("votes_drawn", 0) for line in _lines(run / "metrics.jsonl"))
-    trained: int = settings["steps"] * settings["questions_per_step"] * settings["completions"]
-    return min(160, 16 + round((votes + trained) / NUM_TRAINED_ON[Path(settings["questions"]).stem]))
+    trained: int = sum(line["completions"] for line in _lines(run / "votes.jsonl"))
+    if not trained:  # these votes were not kept
+        trained = settings["steps"] * settings["questions_per_step"] * settings["completions"]
+    return 16 + round((votes + trained) / NUM_TRAINED_ON[Path(settings["questions"]).stem])
 
 
 def start_votes(lines: Sequence[Mapping[str, Any]], k: int) -> dict[str, float]:
@@ -672,6 +709,7 @@ OTHER_TABLES = {
     EXPLORED: exploration, COLD: colder, ROUNDS: rounds, "where": where, "front": front, "checks": checks,
     "votes": checked_votes, "whose": signs.by_votes, "tried": tried, "sound": sound_votes,
     "first-attempt": first_attempt, "second-attempt": second_attempt, "larger": larger,
+    "difficulty": by_difficulty, "others": while_others_are_learned,
 }  # fmt: skip
 
 

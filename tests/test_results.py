@@ -159,9 +159,8 @@ def test_what_training_drew_and_the_votes_of_as_many(tmp_path):
     )
     write_lines(tmp_path / "metrics.jsonl", [{"votes_drawn": 8000}, {}, {"votes_drawn": 192}])
     assert tables.completions_drawn(tmp_path) == 112
-    settings = (tmp_path / "config.yaml").read_text().replace("completions: 16", "completions: 64")
-    (tmp_path / "config.yaml").write_text(settings)
-    assert tables.completions_drawn(tmp_path) == 160
+    write_lines(tmp_path / "votes.jsonl", [{"completions": 16}] * 960)  # (960 · 16 + 8,192)/256 = 92 were drawn
+    assert tables.completions_drawn(tmp_path) == 108
     lines = [{"question_id": "a", "completions": [3, 3], "right": 0, "votes": [[1, 2], [1, 1]]}]
     lines += [{"question_id": "b", "completions": [3, 3], "right": 1, "votes": [[2, 1], [1, 2]]}]
     lines += [{"question_id": "c", "completions": [3, 3], "right": None, "votes": [[3, 3]]}]
@@ -304,7 +303,14 @@ def test_runs_to_come_have_settings_that_there_are():
     assert {config.questions.removeprefix("data/").removesuffix(".jsonl") for config in configs.values()} == {
         *confirm.FOLDS.values(), confirm.MATH[0],
     }  # fmt: skip
-    assert {config.reader for name, config in configs.items() if "/rounds-" in name} == {"sound:boxed"}
+    for stage, reader, rate, steps in (("second", "sound:boxed", 5e-7, 64), ("larger", "boxed", 1e-6, 24)):
+        for run in confirm.runs_of(stage):  # as confirmation.md says
+            config = configs[run.name]
+            votes = (config.label_votes, config.label_completions, config.credit["min_contrast"])
+            assert (config.method, *votes) == ("contrast-label", "round", 16, 0.35)
+            assert (config.completions, config.trained, config.sampling.temperature) == (16, 16, 0.6)
+            assert (config.steps, config.questions_per_step, config.questions_per_update) == (steps, 32, 1)
+            assert (config.reader, config.optimizer.learning_rate) == (reader, rate)
 
 
 def test_a_fold_leaves_out_what_the_other_has_never_seen(tmp_path):
@@ -375,7 +381,13 @@ def test_an_arm_of_two_folds_is_judged_by_the_runs_that_have_never_seen_a_questi
             for name, value in zip(confirm.GSM8K, values, strict=True):
                 by_question = {"maj@16_by_question": {name: value}, "pass@1_by_question": {name: value / 2}}
                 (folder / f"{name}.json").write_text(json.dumps(by_question))
+                write_lines(folder / f"votes-{name}.jsonl", [{"question_id": name, "sound:boxed": 1.0}])
     (tmp_path / "confirm-0.5b" / "start-20").mkdir()
+    for seed, value in ((11, 0.5), (12, 0.0)):
+        (tmp_path / "sound-0.5b" / f"start-{seed}").mkdir(parents=True)
+        for name in confirm.GSM8K:
+            lines = [{"question_id": name, "sound:boxed": value}]
+            write_lines(tmp_path / "sound-0.5b" / f"start-{seed}" / f"votes-{name}.jsonl", lines)
     for name in confirm.GSM8K:
         line = {"question_id": name, "completions": [32, 32], "right": 1, "votes": [[0, 32], [32, 0]]}
         write_lines(tmp_path / "confirm-0.5b" / "start-20" / f"votes-{name}.jsonl", [line])
@@ -385,6 +397,8 @@ def test_an_arm_of_two_folds_is_judged_by_the_runs_that_have_never_seen_a_questi
     assert found["trained on", "pass@1"] == ("21, 22", "50.0", "50.0 (50.0, 50.0)", "+0.0")
     assert found["never seen", "pass@1"] == ("21, 22", "50.0", "18.8 (18.8, 18.8)", "-31.2")  # (0.5 + 0.25)/2/2
     assert found["never seen", "maj@16"] == ("21, 22", "50.0", "37.5 (37.5, 37.5)", "-12.5")
+    # the sound votes of the start model are those of its own runs, 11 and 12 for 21 and 22
+    assert found["never seen", tables.SOUND_VOTE] == ("21, 22", "25.0", "100.0 (100.0, 100.0)", "+75.0")
     # 2 · 32 · 16 completions on 1,024 questions are 1 each; of all 64 completions half are right
     vote, gain = (float(found["trained on", "maj@16 − the start's maj@17"][column]) for column in (1, 3))
     assert vote == pytest.approx(50, abs=3)
