@@ -105,9 +105,9 @@ def runs_of(stage: str) -> list[Run]:
     sound, faster = {"reader": "sound:boxed"}, {"optimizer": {"learning_rate": 1e-6}}
     match stage:
         case "larger":
-            return [trained(LARGE, "ours", merged(ROUNDS, faster), MATH[0], 20, seed) for seed in (11, 12, 13, 14)]
+            return [trained(LARGE, "ours", merged(ROUNDS, faster), MATH[0], 24, seed) for seed in (11, 12, 13, 14)]
         case "larger-rivals":
-            return [trained(LARGE, name, arm, MATH[0], 20, seed) for seed in (11, 12) for name, arm in RIVALS.items()]
+            return [trained(LARGE, name, arm, MATH[0], 24, seed) for seed in (11, 12) for name, arm in RIVALS.items()]
         case "second":
             return [
                 trained(SMALL, f"rounds-{fold}", ROUNDS | sound, rows, 64, seed)

@@ -303,7 +303,7 @@ def test_runs_to_come_have_settings_that_there_are():
     assert {config.questions.removeprefix("data/").removesuffix(".jsonl") for config in configs.values()} == {
         *confirm.FOLDS.values(), confirm.MATH[0],
     }  # fmt: skip
-    for stage, reader, rate, steps in (("second", "sound:boxed", 5e-7, 64), ("larger", "boxed", 1e-6, 20)):
+    for stage, reader, rate, steps in (("second", "sound:boxed", 5e-7, 64), ("larger", "boxed", 1e-6, 24)):
         for run in confirm.runs_of(stage):  # as confirmation.md says
             config = configs[run.name]
             votes = (config.label_votes, config.label_completions, config.credit["min_contrast"])
