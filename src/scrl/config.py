@@ -167,6 +167,10 @@ class RunConfig(Settings):
         """Whether the start model votes on every question before the first step."""
         return self.label_votes in ("start", "round") or "reference_share" in self.rule().needs
 
+    def votes_due(self, drawn: int | None, this_pass: int) -> bool:
+        """Whether votes are drawn before a step of this pass; `drawn`: the pass for which they last were."""
+        return self.draws_votes if drawn is None else self.label_votes == "round" and drawn < this_pass
+
     @property
     def votes_per_question(self) -> int:
         """How many completions of a question vote where votes are drawn apart."""

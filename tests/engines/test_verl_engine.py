@@ -6,31 +6,41 @@ import math
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import verl_on_cpu
+import yaml
+from listeners import Listener
 from verl_on_cpu import (
+    EAGER,
     PROMPTS,
     TEMPERATURE,
     TEXTS,
+    Writer,
+    compose,
     open_trainer,
+    open_whole_trainer,
     open_workers,
     run_config,
     sampled_by_transformers,
     take_step,
+    take_whole_step,
     verl_config,
     write_tiny_model,
 )
 
 from scrl.config import override
 from scrl.credit.elsewhere import LastVotes
+from scrl.engines.verl import run as verl_run
 from scrl.engines.verl.settings import check_options
 from scrl.errors import ConfigError
 from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
+from scrl.settings import merged
 from scrl.training.crediting import Crediting
 
 pytestmark = [
@@ -148,6 +158,90 @@ def test_the_votes_of_a_file_decide(queue, model, tmp_path):
     assert trainer.labels == {"q0": "6", "q1": "6"}  # by their own votes q0 would have 5
     assert metrics["scrl/reward_mean"] == pytest.approx((2 / 8 + 1 / 8) / 2)
     queue.kv_clear(keys=batch.keys, partition_id="train")
+
+
+QUESTIONS = {"q0": "two and three", "q1": "one and four", "q2": "nothing", "q3": "everything"}
+SCRIPT = {  # six votes, six more where those gave no label, then the completions that are paid
+    "two and three": ["5", "5", "5", "6", "6", None, *(["6"] * 6 + ["5"] * 2) * 4],
+    "one and four": [*[None] * 6, "9", "9", "9", "9", "6", "6", *(["9"] * 2 + ["6"] * 6) * 4],
+    "nothing": ["7", "7", "7", "7", None, None, *(["7"] * 4 + ["8"] * 4) * 4],
+    "everything": [None] * 12,
+}
+OPTIONS = {
+    "actor_rollout_ref": {"rollout": {"agent": {"num_workers": 1}}},
+    "data": {"dataloader_num_workers": 0},
+}
+
+
+@pytest.fixture
+def voting(queue, model, tmp_path, monkeypatch):
+    """A trainer as a run's files describe it; verl's agent loops write from the script."""
+    from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    lines = (json.dumps({"id": name, "question": text}) for name, text in QUESTIONS.items())
+    (tmp_path / "mine.jsonl").write_text("\n".join(lines))
+    writer, agent_loops = Writer(model, SCRIPT, tmp_path / "log.jsonl"), []
+
+    def open_one(**changes):
+        folder = tmp_path / "run"
+        if not folder.exists():
+            rest = {"questions_per_step": 2, "label_completions": 6, "evaluation": {"temperature": 0.1}}
+            options = {"engine_options": merged(EAGER, OPTIONS)}
+            ours = run_config(model, questions=str(tmp_path / "mine.jsonl"), **rest, **options, **changes)
+            verl_run.prepare(ours.with_steps(), folder, Listener())
+        config = compose(yaml.safe_load((folder / "verl.yaml").read_text()))
+        workers = open_workers(config, model)
+        workers.save_checkpoint = workers.load_checkpoint = lambda *_, **__: None
+        agent_loops[:] = agent_loops or [AgentLoopManagerTQ.create(config, writer)]
+        trainer = open_whole_trainer(config, workers, model, *agent_loops)
+        trainer._load_checkpoint()
+        return trainer
+
+    return open_one
+
+
+def test_votes_are_drawn_by_verl_before_each_pass(queue, voting, tmp_path, monkeypatch):
+    monkeypatch.setattr("scrl.credit.elsewhere.MIN_OTHERS", 1)
+    changes = {"method": "contrast-label", "label_votes": "round"}
+    trainer = voting(**changes)
+    asked, metrics = {}, {}
+    asked[1], metrics[1] = take_whole_step(trainer, 1)
+    votes = {name: Counter(keys) for name, keys in trainer.label_votes.votes.items()}
+    assert votes == {"q0": {"5": 3, "6": 2, None: 1}, "q1": {None: 6}, "q2": {"7": 4, None: 2}, "q3": {None: 6}}
+    assert trainer.label_votes.labels == {"q0": "5", "q2": "7"}
+    asked[2], metrics[2] = take_whole_step(trainer, 2)
+    trainer._save_checkpoint()
+
+    trainer = voting(**changes)
+    assert trainer.label_votes.labels == {"q0": "5", "q2": "7"}
+    asked[3], metrics[3] = take_whole_step(trainer, 3)
+    assert trainer.label_votes.labels == {"q0": "5", "q2": "7", "q1": "9"}
+    assert Counter(trainer.label_votes.votes["q1"]) == {"9": 4, "6": 2}
+    trainer._save_checkpoint()
+
+    trainer = voting(**changes)
+    asked[4], metrics[4] = take_whole_step(trainer, 4)
+    assert [step for step in asked if "scrl/votes_drawn" in metrics[step]] == [1, 3]
+    assert [metrics[step]["scrl/votes_drawn"] for step in (1, 3)] == [24, 12]
+    # 13 bytes of an answer with its end, 14 of none: 5 + 0 + 4 + 0 answers of 24, then 6 of 12
+    assert [metrics[step]["scrl/tokens_votes"] for step in (1, 3)] == [9 * 13 + 15 * 14, 6 * 13 + 6 * 14]
+    assert [set(asked[step]) for step in (1, 2)] == [{"q0", "q2"}] * 2
+    assert set(asked[3]) | set(asked[4]) == {"q0", "q1", "q2"}
+    assert [metrics[step]["scrl/reward_mean"] for step in (1, 2)] == [(2 / 8 + 4 / 8) / 2] * 2  # 6 would earn 6 / 8
+    written = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert Counter(line["asked"] for line in written)["everything"] == 12
+    assert {line["temperature"] for line in written} == {TEMPERATURE}
+    assert rows_left(queue) == 0
+
+
+def test_all_questions_are_sampled_where_a_label_is_not_all_that_teaches(queue, voting, monkeypatch):
+    monkeypatch.setattr("scrl.credit.elsewhere.MIN_OTHERS", 1)
+    trainer = voting(method="contrast", label_votes="start")
+    asked, metrics = zip(*(take_whole_step(trainer, step) for step in (1, 2, 3)), strict=True)
+    assert {*asked[0], *asked[1]} == set(QUESTIONS)
+    assert [each.get("scrl/votes_drawn") for each in metrics] == [24, None, None]
+    assert trainer.votes_pass == 0
 
 
 def test_a_resumed_run_knows_the_votes_of_earlier_steps(queue, model, tmp_path, monkeypatch):

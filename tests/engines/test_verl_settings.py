@@ -49,6 +49,7 @@ def back(settings):
         {}, {"method": "ttrl", "trained": 8, "completions": 64, "seed": 5},
         {"preset": "official", "loss": {"mean": "token"}, "credit": {"min_share": 0.5}},
         {"reader": "regex:=(\\d+)$", "significant_digits": 3}, {"loss_variant": "dr-grpo"},
+        {"method": "contrast-label", "label_votes": "round", "label_completions": 48},
     ],
 )  # fmt: skip
 def test_credit_survives_the_way_to_verl_and_back(changes):
@@ -146,7 +147,7 @@ def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"label_votes": "start"}, "label_votes"),
+        ({"method": "scrl", "label_votes": "start"}, r"label_votes: method 'scrl' needs the entropies"),
         ({"sampling": {"stop": "###"}}, r"sampling\.stop"),
         ({"sampling": {"temperature": 0}}, r"sampling\.temperature"),
         ({"preset": "official"}, r"loss\.mean"),
@@ -171,12 +172,14 @@ def test_what_verl_cannot_do_is_refused(changes, message):
         ({"algorithm": {"rollout_correction": {"bypass_mode": True}}}, "bypass_mode"),
         ({"algorithm": {"norm_adv_by_std_in_grpo": False}}, r"\+scrl\.credit\.advantage=centred"),
         ({"algorithm": {"filter_groups": {"enable": True}}}, "filter_groups"),
+        ({"skip": {"rollout_tq": {"enable": True}}}, r"skip\.rollout_tq\.enable"),
         ({"reward": {"reward_model": {"enable": True}}}, r"reward\.reward_model\.enable"),
         ({"custom_reward_function": {"path": "x.py", "name": None}}, r"reward_function\.path"),
         ({"reward_model": {"model": {"path": "org/reward"}}}, r"reward_model\.model\.path"),
         ({"algorithm": {"use_kl_in_reward": True}}, "use_kl_loss"),
         ({"reward_model": {"reward_manager": "naive"}}, r"reward_model\.reward_manager"),
         ({"scrl": {"min_share": 0.5}}, r"scrl\.min_share"),
+        ({"scrl": {"method": "scrl", "label_votes": "round"}}, r"label_votes: method 'scrl' needs the entropies"),
         ({"scrl": {"trained": 4}}, r"scrl\.trained.*verl's own"),
         ({"scrl": {"credit": {"min_shares": 0.5}}}, "min_shares"),
         ({"scrl": {"method": "oracle"}}, "needs 'truth'"),
@@ -269,6 +272,37 @@ def test_overlong_prompts_are_left_out_of_the_held_out_questions_too(tmp_path, m
     changes["sampling"] = {"max_tokens": 255}  # 256 are all that the model can read
     with pytest.raises(InputError, match=r"sampling\.max_tokens"):
         verl_run.prepare(config(**changes), tmp_path / "other", Listener())
+
+
+def test_questions_that_a_file_of_votes_leaves_without_a_label_are_not_sampled(tmp_path, monkeypatch):
+    (tmp_path / "mine.jsonl").write_text("".join(f'{{"id": "q{n}", "question": "Compute {n}+1."}}\n' for n in range(3)))
+    votes = tmp_path / "votes.jsonl"
+    tables = {}
+    monkeypatch.setattr(verl_run, "_write_table", lambda path, questions, *_: tables.update({path.stem: questions}))
+
+    def prepare(answers, method, out):
+        rows = [
+            {"question_id": f"q{n}", "step": 0, "sample": g, "completion": f"\\boxed{{{answer}}}" if answer else "?"}
+            | {"entropy": 1.0}
+            for n, given in enumerate(answers)
+            for g, answer in enumerate(given)
+        ]
+        votes.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        ours = {"model": "embedded", "questions": str(tmp_path / "mine.jsonl"), "questions_per_step": 2}
+        rest = {"sampling": {"max_tokens": 40}, "label_votes": str(votes), "method": method}
+        verl_run.prepare(config(**ours, **rest), tmp_path / out, listener := Listener())
+        return listener.notes, {name: [each.id for each in questions] for name, questions in tables.items()}
+
+    notes, ids = prepare(["112", [None] * 3, "333"], "ttrl", "silent")
+    assert ids == {"train": ["q0", "q2"], "validation": ["q0", "q1", "q2"]}
+    assert "2 of 3 questions have a label; the others teach nothing and are not sampled" in notes
+    assert not any("smaller batch" in note for note in notes)
+    notes, ids = prepare(["112", [None] * 3, "333"], "scrl", "all")
+    assert ids["train"] == ["q0", "q1", "q2"]
+    assert any("smaller batch" in note for note in notes)
+    with pytest.raises(TrainingError, match="no question has a label"):
+        prepare([[None] * 3] * 3, "ttrl", "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_failure_of_verl_is_a_failure(tmp_path, monkeypatch):

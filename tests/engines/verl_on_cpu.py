@@ -1,12 +1,14 @@
 """verl without a GPU: a platform for its FSDP2 engine, and that engine in place of the workers of a trainer.
 
-verl has no platform and no sampler for the CPU. So completions are put into its queue by hand, and the two calls that
-its trainer makes to its workers are answered in this process, by verl's own engine and loss. Queue and trainer are
-verl's, and Ray is real.
+verl has no platform and no sampler for the CPU. So completions are put into its queue by hand, or by verl's own agent
+loops from a script (`Writer`), and the two calls that its trainer makes to its workers are answered in this process, by
+verl's own engine and loss. Queue and trainer are verl's, and Ray is real.
 """
 
 import contextlib
+import json
 import os
+import sys
 import tempfile
 import types
 from functools import partial
@@ -56,8 +58,9 @@ def register_cpu():
 def start_ray():
     import ray
 
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # agent loops do not find tests
     ray.init(
-        num_cpus=2,
+        num_cpus=3,  # two for the queue, one for an agent loop
         include_dashboard=False,
         log_to_driver=False,
         logging_level="ERROR",
@@ -258,6 +261,47 @@ def run_config(folder, **changes):
 def verl_config(folder, **changes):
     facts = RunFacts(str(folder), questions=2, prompt_tokens=20)
     return compose(verl_settings(run_config(folder, **changes), facts))
+
+
+class Writer:
+    """In place of verl's servers: the n-th completion of a question is the n-th of a script, and each is noted down."""
+
+    def __init__(self, model, script, log):
+        self.model, self.script, self.log = str(model), script, str(log)
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params, **_):
+        from transformers import AutoTokenizer
+        from verl.workers.rollout.replica import TokenOutput
+
+        tokenizer = AutoTokenizer.from_pretrained(self.model)
+        prompt = tokenizer.decode(prompt_ids)
+        with open(self.log, "a+") as log:
+            log.seek(0)
+            asked = next(text for text in self.script if text in prompt)
+            number = sum(json.loads(line)["asked"] == asked for line in log)
+            log.write(json.dumps({"asked": asked, "prompt": prompt} | sampling_params) + "\n")
+        answer = self.script[asked][number]
+        text = f"so \\boxed{{{answer}}}" if answer else "I do not know"
+        return TokenOutput(token_ids=[*tokenizer.encode(text), tokenizer.eos_token_id])
+
+
+def open_whole_trainer(config, workers, folder, agent_loops):
+    """The trainer with its table of questions, and verl's agent loops to complete them."""
+    trainer = open_trainer(config, workers, folder)
+    trainer.processor, trainer.agent_loop_manager, trainer.replay_buffer.poll_interval = None, agent_loops, 0.1
+    trainer._init_dataloader()
+    return trainer
+
+
+def take_whole_step(trainer, step):
+    """A step of verl's, from its table of questions to the update; (the questions trained on, metrics)."""
+    import transfer_queue as tq
+
+    trainer.global_steps, trainer.timing_raw, metrics = step, {}, {}
+    batch = trainer.step(metrics, trainer.timing_raw)
+    rows = tq.kv_batch_get(keys=batch.keys, partition_id="train", select_fields=["extra_info"])["extra_info"]
+    tq.kv_clear(keys=batch.keys, partition_id="train")
+    return [row["question_id"] for row in rows], metrics
 
 
 def open_workers(config, folder):

@@ -26,7 +26,7 @@ from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.data.prompts import usable_questions
 from scrl.data.questions import LoadedQuestions
 from scrl.data.rollouts import rollout_fields
-from scrl.errors import InputError, TrainingError, did_you_mean
+from scrl.errors import InputError, did_you_mean
 from scrl.evaluation.evaluate import Conditions, evaluate
 from scrl.evaluation.gold import gold_fields, require_gold, truth_for
 from scrl.files.run_state import Standing
@@ -37,7 +37,7 @@ from scrl.policy.settings import ComputeSettings
 from scrl.records import Question, Sampled
 from scrl.reporting.text import counted, duration
 from scrl.sampling.settings import SamplingSettings
-from scrl.training.crediting import with_drawn
+from scrl.training.crediting import label_note, with_drawn
 from scrl.training.guard import NEARLY_ALL, alarms, new_alarms, why_no_signal
 from scrl.training.run_folder import RunFolder
 from scrl.training.state import State
@@ -104,11 +104,7 @@ class BaseRun:
             asked = [question.id for question in self.stream.questions]
             state.label_votes = with_drawn(LabelVotes(), first_visits(config.votes_file, rule, asked), rule)
             self._tell_labels()
-        if state.votes_pass is None:
-            is_due = config.draws_votes
-        else:
-            is_due = config.label_votes == "round" and state.votes_pass < this_pass
-        if not is_due:
+        if not config.votes_due(state.votes_pass, this_pass):
             return {}
         questions = [question for question in self.stream.questions if question.id not in state.label_votes.labels]
         self.listener.note(f"{config.votes_per_question} votes on each of {counted(len(questions), 'question')}")
@@ -133,15 +129,9 @@ class BaseRun:
         return {"votes_drawn": votes, "tokens_votes": tokens, "seconds_votes": seconds}
 
     def _tell_labels(self) -> None:
-        """How many questions have a label; refused if none has one and nothing else teaches anything."""
-        if not self.rule.method.has_labels:
-            return
-        labelled, is_silent = len(self.state.label_votes.labels), self.rule.is_silent_without_label
-        if is_silent and not labelled:
-            fix = f"Ask less of a label (scrl methods {self.rule.method.name}), or use label_votes: present."
-            raise TrainingError(f"label_votes: no question has a label, so there is nothing to train on. {fix}")
-        others = "; the others teach nothing and are not sampled" if is_silent else ""
-        self.listener.note(f"{labelled} of {counted(len(self.stream.questions), 'question')} have a label{others}")
+        """How many questions have a label."""
+        if note := label_note(self.state.label_votes, self.rule, len(self.stream.questions)):
+            self.listener.note(note)
 
     @property
     def deciding_votes(self) -> LabelVotes | None:

@@ -1,6 +1,6 @@
 """The completions of a step → what they earn, on every engine: each group with what its method needs.
 
-`with_drawn`: votes that were drawn separately (`label_votes`) → labels.
+`with_drawn`: votes that were drawn separately (`label_votes`) → labels, of which `label_note` tells.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes
 from scrl.credit.method import Evidence
 from scrl.credit.rule import CreditedGroup, CreditRule
+from scrl.errors import TrainingError
 from scrl.evaluation.gold import truth_for
 from scrl.records import Sampled
+from scrl.reporting.text import counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,3 +70,14 @@ def with_drawn(before: LabelVotes, drawn: Sequence[Evidence], rule: CreditRule) 
         if positive is not None:
             labels[question_id] = positive
     return LabelVotes(after.votes, labels)
+
+
+def label_note(votes: LabelVotes, rule: CreditRule, questions: int) -> str | None:
+    """How many questions have a label, if the method has any; refused if none has one and nothing else teaches."""
+    if not rule.method.has_labels:
+        return None
+    if rule.is_silent_without_label and not votes.labels:
+        fix = f"Ask less of a label (scrl methods {rule.method.name}), or use label_votes: present."
+        raise TrainingError(f"label_votes: no question has a label, so there is nothing to train on. {fix}")
+    others = "; the others teach nothing and are not sampled" if rule.is_silent_without_label else ""
+    return f"{len(votes.labels)} of {counted(questions, 'question')} have a label{others}"

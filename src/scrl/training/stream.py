@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from math import ceil
 
 import numpy as np
@@ -43,6 +44,10 @@ class QuestionStream:
         if self.is_even:
             chosen = np.array_split(order, self.steps_per_epoch)[place]
         return [self.questions[number] for number in chosen]
+
+    def since(self, step: int) -> Iterator[Question]:
+        """The questions of this step and of all that follow, for engines whose steps are all of one size."""
+        return (question for each in count(step) for question in self.batch(each))
 
     def only(self, ids: Collection[str]) -> QuestionStream:
         """The questions with these ids alone, in batches of nearly equal size, none larger than before."""

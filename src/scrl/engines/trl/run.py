@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -182,8 +182,8 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         stream = self.teaching
         if stream is not self.stream:
             size, total = self.config.trained, len(prompts) * self.args.world_size
-            later = (question for step in count(self.state.step) for question in stream.batch(step))
-            rows = [question.id for question in islice(later, total // size) for _ in range(size)]
+            asked = islice(stream.since(self.state.step), total // size)
+            rows = [question.id for question in asked for _ in range(size)]
             first = trainer.accelerator.process_index * len(prompts)
             prompts = rows[first : first + len(prompts)]
         return self.rollouts(prompts, trainer)

@@ -20,6 +20,7 @@ import yaml
 from scrl.child_processes import child
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import MIN_OTHERS, few_others
+from scrl.credit.label_votes import LabelVotes
 from scrl.data.prompts import plain_template, prompt_messages, prompt_tokens, template_switches
 from scrl.engines.requirements import check_machine
 from scrl.engines.verl.settings import RunFacts, verl_settings
@@ -31,6 +32,7 @@ from scrl.policy.model import load_tokenizer, model_shape
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
 from scrl.training.base_run import load_sets, usable_sets
+from scrl.training.crediting import label_note, with_drawn
 from scrl.training.interrupts import stop_on_sigterm
 from scrl.training.run_folder import RunFolder
 
@@ -72,9 +74,14 @@ def prepare(config: RunConfig, out: Path, listener: Listener) -> tuple[RunFolder
     (questions, held_out), notes = usable_sets(load_sets(config), config, tokenizer, shape)
     if "elsewhere" in rule.needs and min(config.questions_per_step, len(questions)) <= MIN_OTHERS:
         notes.append(few_others(len(questions) - 1))
-    if config.votes_file is not None:
-        first_visits(config.votes_file, rule, [question.id for question in questions])  # refused before verl starts
     validation = held_out or questions[: config.evaluation.questions]
+    if config.votes_file is not None:  # what is wrong with it is said before verl starts
+        drawn = first_visits(config.votes_file, rule, [question.id for question in questions])
+        votes = with_drawn(LabelVotes(), drawn, rule)
+        if note := label_note(votes, rule, len(questions)):
+            notes.append(note)
+        if rule.is_silent_without_label:
+            questions = [question for question in questions if question.id in votes.labels]
     facts = RunFacts(
         folder=str(out.resolve()),
         questions=len(questions),
@@ -121,7 +128,8 @@ def differences(config: RunConfig, questions: int) -> Iterator[str]:
     if config.guard.mode != "off":
         yield "verl: the guard does not watch this run; watch metrics.jsonl"
     batch = min(config.questions_per_step, questions)
-    if questions % batch and not config.drop_last:
+    is_ours = config.label_votes != "present" and config.rule().is_silent_without_label  # the order of questions
+    if questions % batch and not config.drop_last and not is_ours:
         yield "verl: the last, smaller batch of an epoch is left out"
     if config.questions_per_update < batch:
         yield "verl: an update has as many completions as here, but of several questions: verl balances lengths"

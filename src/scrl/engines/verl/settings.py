@@ -33,7 +33,10 @@ DEFAULTS: dict[str, Any] = {
     "trainer": {"v1": {"trainer_mode": "scrl"}, "project_name": "scrl"},
 }
 """Where verl's own defaults do not fit and we have no such setting; `engine_options` may change them."""
-CREDIT_SETTINGS = ("method", "preset", "credit", "reader", "significant_digits", "seed", "completions", "label_votes")
+CREDIT_SETTINGS = (
+    "method", "preset", "credit", "reader", "significant_digits", "seed", "completions", "label_votes",
+    "label_completions",
+)  # fmt: skip
 """What is allowed under `scrl.`; the model, the questions, sampling, loss and optimizer are verl's."""
 REQUIRED: dict[str, tuple[tuple[Any, ...], str]] = {
     "algorithm.adv_estimator": (("grpo",), "advantages are those of scrl.method. Set it to grpo"),
@@ -48,6 +51,7 @@ REQUIRED: dict[str, tuple[tuple[Any, ...], str]] = {
         "it looks at scores of reward functions, which train nothing here. Set it to False",
     ),
     "reward.reward_model.enable": ((False, None), "its scores train nothing here. Set it to False"),
+    "skip.rollout_tq.enable": ((False, None), "it takes drawn votes for a step's completions. Set it to False"),
     "actor_rollout_ref.rollout.do_sample": ((True, None), "equal completions cannot vote. Set it to True"),
 }
 """verl's settings of which our trainer can honour only some values, and why."""
@@ -175,10 +179,7 @@ def verl_settings(config: RunConfig, facts: RunFacts) -> dict[str, Any]:
 def _refusals(config: RunConfig, facts: RunFacts) -> Iterator[tuple[str, str]]:
     """(setting, reason) for every setting that verl cannot honour."""
     rows, gpus = min(config.questions_per_update, facts.questions) * config.trained, config.nodes * config.gpus
-    yield from shared_refusals(config, "verl", NEEDS_MET)
-    if config.label_votes in ("start", "round"):
-        how = f"--completions {config.votes_per_question} --temperature {config.sampling.temperature:g} --out votes"
-        yield "label_votes", f"verl draws no votes; give the file of: scrl evaluate MODEL QUESTIONS {how}"
+    yield from _credit_refusals(config)
     if config.loss.mean not in LOSS_AGG_MODES:
         yield "loss.mean", f"verl has no mean over {config.loss.mean}; `token` is the mean over a whole update"
     if config.loss.ratio == "completion" and config.loss.dual_clip is not None:
@@ -187,6 +188,14 @@ def _refusals(config: RunConfig, facts: RunFacts) -> Iterator[tuple[str, str]]:
         yield "compute.device", f"verl trains on GPUs, not on {config.compute.device}"
     if rows % gpus:
         yield "trained", f"the {rows} completions of an update cannot be divided evenly among {gpus} GPUs"
+
+
+def _credit_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """(setting, reason) for what our trainer cannot honour, whoever wrote verl's configuration."""
+    yield from shared_refusals(config, "verl", NEEDS_MET)
+    if config.draws_votes and "entropy" in config.rule().needs:
+        reason = "needs the entropies of votes, and verl measures only those of the completions of a step"
+        yield "label_votes", f"method {config.method!r} {reason}"
 
 
 def read_settings(verl: Mapping[str, Any]) -> RunConfig:
@@ -210,7 +219,7 @@ def read_settings(verl: Mapping[str, Any]) -> RunConfig:
         | {"model": str(verl["actor_rollout_ref"]["model"]["path"]), "questions": str(verl["data"]["train_files"])}
         | {"trained": rollout["n"], "engine": "verl", "sampling": {"max_tokens": rollout["response_length"]}}
     )
-    refuse(shared_refusals(config, "verl", NEEDS_MET))
+    refuse(_credit_refusals(config))
     return config
 
 

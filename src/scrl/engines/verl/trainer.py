@@ -5,17 +5,22 @@
 
 A step of verl's: sample → log π_old with entropies → log π_ref → advantages → update. N completions are sampled instead
 of rollout.n; when their entropies are known, all N vote, and the M = rollout.n that credit chose stay in verl's queue;
-the advantages are those of credit. Checkpoints also hold what later steps need to know about earlier ones.
+the advantages are those of credit. Votes that are drawn apart (`label_votes`) are sampled before the step's own
+completions, in the same way. Checkpoints also hold what later steps need to know about earlier ones.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -26,24 +31,29 @@ from torch import Tensor
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils
+from verl.utils.dataset.rl_dataset import collate_fn
 
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.group_metrics import group_metrics, positive_labels
 from scrl.credit.label_votes import LabelVotes
 from scrl.credit.labels import count_votes
+from scrl.credit.method import Evidence
 from scrl.credit.rule import CreditedGroup
 from scrl.engines.requirements import require_engine
 from scrl.engines.verl.settings import read_settings
 from scrl.errors import ConfigError, InputError
 from scrl.files.run_state import ENGINE_STATE
 from scrl.lab.stored_groups import first_visits
-from scrl.records import Question, Sample, Sampled
-from scrl.training.crediting import Crediting, with_drawn
+from scrl.records import Completion, Group, Question, Sample, Sampled
+from scrl.reporting.text import counted
+from scrl.training.crediting import Crediting, label_note, with_drawn
+from scrl.training.stream import QuestionStream
 
 require_engine("verl")
 
 FIELDS = ("prompts", "responses", "response_mask", "old_log_probs", "entropy", "rm_scores", "extra_info")
 """What is read for every completion, by verl's names."""
+logger = logging.getLogger(f"verl.{__name__}")  # shown as verl's own
 
 
 @register_trainer("scrl")
@@ -58,8 +68,10 @@ class ScrlTrainer(PPOTrainerSync):
         """The positive label of each question at its last visit; None where the rule abstained."""
         self.last_votes = LastVotes()
         """The votes of each question at its last visit."""
-        self.label_votes: LabelVotes | None = None
+        self.label_votes = None if self.settings.label_votes == "present" else LabelVotes()
         """The votes that decide; None: those of the completions themselves."""
+        self.votes_pass: int | None = None
+        """The pass over the questions before which votes were last drawn."""
         if self.settings.votes_file is not None:
             self.label_votes = with_drawn(LabelVotes(), first_visits(self.settings.votes_file, self.rule), self.rule)
         self.advantages: dict[str, Tensor] = {}
@@ -67,10 +79,72 @@ class ScrlTrainer(PPOTrainerSync):
         config.trainer.v1.trainer_mode = "sync"  # verl compares with this name in several places
         super().__init__(config)
 
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """The row of each question in the table that is trained on."""
+        table = self.train_dataset
+        return {self._name(table[row]): row for row in range(len(table))}
+
+    def prepare_step(self) -> dict[str, Any]:
+        """Votes, if they are due, by the weights that sample this step; then verl's own."""
+        return {**self._draw_votes_if_due(), **super().prepare_step()}
+
+    def _draw_votes_if_due(self) -> dict[str, float]:
+        """Votes on every question without a label, as many at a time as a step has completions; metrics of it."""
+        this_pass, start = (self.global_steps - 1) // self.steps_per_epoch, perf_counter()
+        if self.label_votes is None or not self.settings.votes_due(self.votes_pass, this_pass):
+            return {}
+        rows = [row for name, row in self.rows.items() if name not in self.label_votes.labels]
+        if not rows:
+            return {}
+        number, drawn, tokens = self.settings.votes_per_question, list[Evidence](), 0
+        logger.info("%s votes on each of %s", number, counted(len(rows), "question"))
+        at_once = max(1, self.config.data.train_batch_size * self.settings.completions // number)
+        for first in range(0, len(rows), at_once):
+            for rows_G in self._sample(rows[first : first + at_once], number):
+                completions_G = tuple(map(self._completion, rows_G))
+                tokens += sum(int(completion.facts["length"]) for completion in completions_G)
+                group = Group(completions_G, self._name(rows_G[0]), self.global_steps - 1)
+                drawn.append(self.rule.evidence(group))
+        self.label_votes, self.votes_pass = with_drawn(self.label_votes, drawn, self.rule), this_pass
+        if note := label_note(self.label_votes, self.rule, len(self.rows)):
+            logger.info(note)
+        measured = {"votes_drawn": number * len(rows), "tokens_votes": tokens, "seconds_votes": perf_counter() - start}
+        return {f"scrl/{name}": value for name, value in measured.items()}
+
+    def _sample(self, rows: Sequence[int], number: int) -> list[list[dict[str, Any]]]:
+        """This many completions of each of these questions, sampled as verl samples those of a step."""
+        batch = self._ask(rows, number)
+        self._submit_batch_to_rollout(batch)
+        drawn, _ = self.replay_buffer.sample(
+            global_steps=self.global_steps, partition_id="train", batch_size=len(batch)
+        )
+        found = read_rows(drawn.partition_id, drawn.keys)
+        tq.kv_clear(keys=drawn.keys, partition_id=drawn.partition_id)
+        return [[found[key] for key in keys_G] for keys_G in groups_of(found).values()]
+
+    def _ask(self, rows: Sequence[int], number: int) -> TensorDict:
+        """These rows of the table, as verl's own batches have them, with the number of completions to sample."""
+        table = collate_fn([self.train_dataset[row] for row in rows])
+        table["uid"] = np.array([str(uuid4()) for _ in rows], dtype=object)
+        batch = tensordict_utils.get_tensordict(table)
+        tensordict_utils.assign_non_tensor_data(batch, "global_steps", self.global_steps)
+        tensordict_utils.assign_non_tensor_stack(batch, "__rollout_n__", [number] * len(rows))
+        return batch
+
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """Questions, each with the number of completions to sample: N, where verl would take M."""
+        """Questions, each with the number of completions to sample: N, where verl would take M.
+
+        Where only questions with a label teach anything, these are asked, in an order of our own.
+        """
+        number = self.settings.completions
+        if self.label_votes is not None and self.rule.is_silent_without_label:
+            size, questions = self.config.data.train_batch_size, [Question(name, "") for name in self.rows]
+            stream = QuestionStream(questions, size, self.settings.seed).only(self.label_votes.labels)
+            asked = islice(stream.since(self.global_steps - 1), num_prompts or size)
+            return self._ask([self.rows[question.id] for question in asked], number)
         batch = super()._next_train_batch(num_prompts)
-        tensordict_utils.assign_non_tensor_stack(batch, "__rollout_n__", [self.settings.completions] * len(batch))
+        tensordict_utils.assign_non_tensor_stack(batch, "__rollout_n__", [number] * len(batch))
         return batch
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -114,7 +188,9 @@ class ScrlTrainer(PPOTrainerSync):
         """Ours first: verl ends by naming the checkpoint as its latest."""
         folder = Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
         folder.mkdir(parents=True, exist_ok=True)
-        state = {"labels": self.labels, "last_votes": self.last_votes.to_json()}
+        state = {"labels": self.labels, "last_votes": self.last_votes.to_json(), "votes_pass": self.votes_pass}
+        if self.label_votes is not None:
+            state["label_votes"] = self.label_votes.to_json()
         (folder / ENGINE_STATE).write_text(json.dumps(state), encoding="utf-8")
         super()._save_checkpoint()
 
@@ -130,26 +206,38 @@ class ScrlTrainer(PPOTrainerSync):
                 raise InputError(f"{folder}: has no {ENGINE_STATE}; it is not a checkpoint of this trainer")
             state = json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))
             self.labels, self.last_votes = state["labels"], LastVotes.from_json(state["last_votes"])
+            if "label_votes" in state:
+                self.label_votes, self.votes_pass = LabelVotes.from_json(state["label_votes"]), state["votes_pass"]
+
+    def _completion(self, row: Mapping[str, Any]) -> Completion:
+        """What the policy wrote."""
+        written = row["responses"][row["response_mask"].bool()]
+        text = self.tokenizer.decode(written.tolist(), skip_special_tokens=True)
+        is_cut = len(row["responses"]) >= self.config.actor_rollout_ref.rollout.response_length
+        return Completion(text, facts={"length": float(len(written))}, is_cut=is_cut)
+
+    def _name(self, row: Mapping[str, Any], uid: str = "") -> str:
+        """The name of a row's question; verl's own if it has none, where only the completions of a step vote."""
+        name = (row.get("extra_info") or {}).get("question_id")
+        if name is None and ("elsewhere" in self.rule.needs or self.label_votes is not None):
+            reason = f"method {self.rule.method.name!r} looks at earlier votes on a question, and verl renames them"
+            raise ConfigError(f"data.train_files: {reason}. Name them in the column extra_info.question_id.")
+        return str(uid if name is None else name)
 
     def _sampled(self, rows: Sequence[Mapping[str, Any]], uid: str) -> Sampled:
         """One group: the tokens of each completion that the policy wrote, with log π_old and H of each."""
         samples_G = []
         for row in rows:
-            is_written_T = row["response_mask"].bool()
-            tokens_T = row["responses"][is_written_T]
+            is_written_T, completion = row["response_mask"].bool(), self._completion(row)
             sample = Sample(
-                self.tokenizer.decode(tokens_T.tolist(), skip_special_tokens=True),
-                tokens_T.numpy(),
+                completion.text,
+                row["responses"][is_written_T].numpy(),
                 row["old_log_probs"][is_written_T].double().numpy(),
                 row["entropy"][is_written_T].double().numpy(),
-                is_finished=len(row["responses"]) < self.config.actor_rollout_ref.rollout.response_length,
+                is_finished=not completion.is_cut,
             )
             samples_G.append(sample)
-        name = (rows[0].get("extra_info") or {}).get("question_id")
-        if name is None and ("elsewhere" in self.rule.needs or self.label_votes is not None):
-            reason = f"method {self.rule.method.name!r} looks at earlier votes on a question, and verl renames them"
-            raise ConfigError(f"data.train_files: {reason}. Name them in the column extra_info.question_id.")
-        question = Question(uid if name is None else str(name), "")
+        question = Question(self._name(rows[0], uid), "")
         return Sampled(question, rows[0]["prompts"].numpy(), tuple(samples_G), self.global_steps - 1)
 
     def _credit(self, sampled_B: Sequence[Sampled]) -> list[CreditedGroup]:
