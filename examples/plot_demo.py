@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 PANELS = {"stock_share": "completions that give a stock answer", "pass@1": "completions that are right"}
-COLOURS = {"ttrl": "#d55e00", "scrl": "#0072b2", "contrast": "#009e73"}
+COLOURS = {"ttrl": "#d55e00", "scrl": "#0072b2", "contrast-label": "#009e73"}
 EPOCH = 8
 """Steps until every question was visited; curves are averaged over as many."""
 

@@ -29,9 +29,7 @@ from keep import READERS
 from mpmath import betainc, findroot
 
 from scrl.evaluation.statistics import (
-    TRANSITIONS,
     bootstrap_interval,
-    count_transitions,
     majority_at_k,
     mean_over_seeds,
     pass_at_k,
@@ -227,7 +225,7 @@ def changes(runs: Sequence[Kept], one: str, other: str, questions: str, metric: 
 def study_markdown(study: Study) -> str:
     """All tables of a study that have something to show."""
     runs = read_kept(RESULTS / study.folder)
-    tables = (_scores(runs, study), _differences(runs, study), _labels(runs, study), _questions(runs, study))
+    tables = (_scores(runs, study), _differences(runs, study), _labels(runs, study))
     return "\n".join(as_markdown(table) for table in tables if table.rows).rstrip()
 
 
@@ -294,18 +292,6 @@ def step_mean(steps: Sequence[Mapping[str, Any]], name: str, weight: str | None 
     pairs = [(line[weight] if weight else 1.0, line[name]) for line in steps if line.get(name) is not None]
     total = sum(w for w, _ in pairs)
     return f"{100 * sum(w * x for w, x in pairs) / total:.{digits}f}" if total else "–"
-
-
-def _questions(runs: Sequence[Kept], study: Study) -> Table:
-    """How many of the questions trained on each run learned, kept, lost and never got right, seed by seed."""
-    rows: list[tuple[Cell, ...]] = []
-    vote = next((each.vote for each in study.sets if each.name == "stream"), None)
-    for arm in study.arms if vote else ():
-        before, after = (by_question(runs, arm, "stream", str(vote)) for arm in (START, arm))
-        counts = [count_transitions(before[seed], after[seed]).values() for seed in after]
-        if counts:
-            rows.append((arm, *(", ".join(map(str, column)) for column in zip(*counts, strict=True))))
-    return Table(("trained questions, by their majority, each seed", *TRANSITIONS), tuple(rows))
 
 
 def front() -> str:

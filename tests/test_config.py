@@ -34,13 +34,36 @@ def small(*changes):
 
 
 def test_the_paper_preset_is_the_defaults():
-    config = build_config(BARE)
-    assert config == build_config(BARE | {"preset": "paper", "loss_variant": "grpo"})
+    config = build_config(BARE | {"method": "scrl"})
+    assert config == build_config(BARE | {"method": "scrl", "preset": "paper", "loss_variant": "grpo"})
     loss = config.loss
     assert (loss.kl_weight, loss.mean, loss.dual_clip) == (0, "completion", None)
     assert (loss.ratio, loss.clip_low, loss.clip_high) == ("token", 0.2, 0.2)
     assert (config.questions_per_step, config.completions, config.trained, config.drop_last) == (8, 32, 16, False)
     assert config.optimizer.learning_rate == 5e-7
+
+
+def who_votes(config):
+    return config.method, config.completions, config.label_votes, config.sampling.temperature
+
+
+def test_each_method_has_its_own_number_of_completions_temperature_and_votes_unless_they_are_given():
+    ours, printed = ("contrast-label", 16, "round", 0.6), ("ttrl", 32, "present", 1.0)
+    given = {"sampling": {"max_tokens": 64}}
+    assert who_votes(build_config(BARE | given)) == ours
+    assert who_votes(build_config(BARE | given | {"method": "ttrl"})) == printed
+    assert who_votes(with_settings(build_config(BARE | given), {"method": "ttrl"})) == printed
+    chosen = {"completions": 20, "label_votes": "start", "temperature": 0.8}
+    for method in ("contrast-label", "ttrl"):
+        assert who_votes(build_config(BARE | chosen | {"method": method})) == (method, 20, "start", 0.8)
+    assert who_votes(with_settings(build_config(BARE | chosen), {"method": "ttrl"})) == ("ttrl", 20, "start", 0.8)
+
+
+def test_the_defaults_that_are_listed_are_those_of_a_run():
+    listed = {name: default for name, default, _ in setting_rows(RunConfig)}
+    config = build_config(BARE)
+    shown = (listed[name] for name in ("method", "completions", "label_votes", "sampling.temperature"))
+    assert tuple(shown) == tuple(map(repr, who_votes(config)))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +92,7 @@ def test_settings_of_the_optimizer_that_are_none_are_refused(optimizer, lora, tm
 
 
 def test_the_official_preset_is_what_the_authors_code_does():
-    config = build_config(BARE | {"preset": "official"})
+    config = build_config(BARE | {"method": "scrl", "preset": "official"})
     loss = config.loss
     assert (loss.kl_weight, loss.kl, loss.mean, loss.dual_clip) == (0.001, "k3-capped", "pairs", 3.0)
     assert config.drop_last is True
@@ -126,7 +149,7 @@ def test_in_settings_written_out_those_that_differ_from_what_preset_loss_and_ada
 
 
 @pytest.mark.parametrize("changes", [
-    (), ("preset=official", "loss.kl_weight=0.5"), ("loss_variant=dr-grpo", "credit.min_share=0.5"),
+    (), ("preset=official", "loss.kl_weight=0.5"), ("loss_variant=dr-grpo", "method=scrl", "credit.min_share=0.5"),
     ("lora.rank=2", "sampling.stop=['\\n\\n', 'Q:']", "trackers=[wandb]"),
     ("guard.mode=off", "evaluation.held_out=arithmetic:hard:held-out", "prompt.system=Ünïcode: # 'quoted'"),
 ])  # fmt: skip
@@ -210,10 +233,10 @@ def test_a_benchmark_brings_its_reader():
 @pytest.mark.parametrize(("change", "named"), [
     ("methd=scrl", "--methd.*--method"), ("loss.clip_hih=0.3", "--loss.clip-hih.*--loss.clip-high"),
     ("lora.rnk=2", "--lora.rnk.*--lora.rank"), ("method=scl", "method.*'scrl'"), ("preset=oficial", "preset.*'official'"),
-    ("loss_variant=dr-grp", "loss_variant.*'dr-grpo'"), ("credit.min_shar=1", "min_shar.*'min_share'"),
+    ("loss_variant=dr-grp", "loss_variant.*'dr-grpo'"), ("credit.min_contras=1", "min_contras.*'min_contrast'"),
     ("trained=9", "trained"), ("steps=-1", "steps.* -1"), ("steps=many", "steps"),
     ("steps=true", "steps.*True"), ("optimizer.learning_rate=true", "optimizer.learning_rate.*True"),
-    ("credit.min_share=true", "min_share"), ("sampling.temperature=.nan", "sampling.temperature"), ("reader=bxed", "reader"),
+    ("credit.min_contrast=true", "min_contrast"), ("sampling.temperature=.nan", "sampling.temperature"), ("reader=bxed", "reader"),
 ])  # fmt: skip
 def test_a_wrong_setting_is_named(change, named):
     with pytest.raises(ConfigError, match=f"^{named}") as error:
@@ -225,7 +248,7 @@ def test_a_wrong_setting_is_named(change, named):
     ("stepz: 3", ":3: stepz.*'steps'"), ("num_generations: 8", ":3: num_generations.*completions"),
     ("\nloss:\n  clip_low: 0.1\n  clp_high: 0.3", ":6: loss.clp_high.*'loss.clip_high'"),
     ("actor_rollout_ref: {rollout: {n: 8}}", ":3: actor_rollout_ref.rollout.n.*completions"),
-    ("sampling.max_tokens: 8", ":3: sampling.max_tokens"), ("min_share: 0.5", ":3: min_share.*'credit.min_share'"),
+    ("sampling.max_tokens: 8", ":3: sampling.max_tokens"), ("min_contrast: 0.5", ":3: min_contrast.*'credit.min_contrast'"),
     ("max_tokens: 8\nsampling: {max_tokens: 9}", ": max_tokens.* 8 and 9"),
 ])  # fmt: skip
 def test_a_wrong_name_in_a_file_is_told_with_its_line(tmp_path, lines, named):
@@ -299,10 +322,10 @@ def test_held_out_questions_may_have_the_usual_columns_where_the_others_have_the
 
 
 @pytest.mark.parametrize("method", DEMO_METHODS)
-def test_both_sides_of_the_demo_differ_by_the_method_alone(method):
+def test_the_runs_of_the_demo_differ_by_the_method_and_what_it_decides_alone(method):
     config = demo_config(method, seed=3, steps=5)
     assert (config.method, config.seed, config.steps) == (method, 3, 5)
-    assert config.model_copy(update={"method": "scrl"}) == demo_config("scrl", seed=3, steps=5)
+    assert with_settings(config, {"method": "scrl"}) == demo_config("scrl", seed=3, steps=5)
 
 
 @pytest.mark.parametrize("method", METHODS)

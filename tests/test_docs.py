@@ -227,8 +227,8 @@ def test_every_command_is_understood(name):
 
 
 def test_settings_that_pages_name_exist():
-    rows = (*setting_rows(RunConfig), *setting_rows(METHODS["scrl"].settings, "credit."))
-    known = {name for name, _, _ in rows}
+    rows = (setting_rows(RunConfig), *(setting_rows(each.settings, "credit.") for each in METHODS.values()))
+    known = {name for each in rows for name, _, _ in each}
     groups = {name.partition(".")[0] for name in known if "." in name}
     for name in PAGES:
         for setting in re.findall(r"`([a-z_]+\.[a-z_]+)(?:: [^`]*)?`", page(name)):
@@ -256,7 +256,7 @@ def test_the_site_builds_without_a_warning_and_needs_nothing_from_elsewhere(tmp_
         assert "$" not in re.sub(r"<code.*?</code>", "", article, flags=re.DOTALL), path  # equations are drawn
     assert (tmp_path / "site" / "source" / "src" / "scrl" / "credit" / "labels.py.txt").is_file()
     method = (tmp_path / "site" / "method.html").read_text(encoding="utf-8")
-    assert len(re.findall('<math [^>]*display="block"', method)) == 10  # the paper's nine, and contrast's
+    assert len(re.findall('<math [^>]*display="block"', method)) == 11  # the paper's nine, contrast's and its label's
 
 
 @pytest.mark.parametrize(("text", "found"), [

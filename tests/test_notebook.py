@@ -68,15 +68,15 @@ def check_what_the_text_says(printed, steps=STEPS):
         answer: [float(number) for number in numbers]
         for answer, *numbers in re.findall(r"^ *(\d+) +\d+ +(\S+) +(\S+) +(\S+)$", printed["credit"], re.MULTILINE)
     }
-    ttrl, scrl, contrast = table["10"]
-    assert min(ttrl, scrl) > 0 > contrast  # a lie this large fools both that look at one question
+    ttrl, scrl, ours = table["10"]
+    assert min(ttrl, scrl) > 0 == ours  # a lie this large fools both that look at one question
     if gold in table:
-        assert table[gold][2] > 0 > table[gold][0]
-    gains = {name: (int(a), int(b)) for name, a, b in re.findall(r"(\w+) +pass@1 (\d+)% → (\d+)%", printed["train"])}
-    assert list(gains) == ["ttrl", "scrl", "contrast"]
+        assert table[gold][2] == 0 > table[gold][0]
+    gains = {name: (int(a), int(b)) for name, a, b in re.findall(r"(\S+) +.*maj@16 (\d+)% → (\d+)%", printed["train"])}
+    assert list(gains) == ["ttrl", "scrl", "contrast-label"]
     assert len({before for before, _ in gains.values()}) == 1
     if steps == STEPS:
-        assert gains["contrast"][1] > gains["contrast"][0] > gains["ttrl"][1]
+        assert gains["contrast-label"][1] > gains["contrast-label"][0] > gains["ttrl"][1]
     assert len(re.findall(r"^Compute .*  \d+% of its completions$", printed["own"], re.MULTILINE)) == 4
 
 

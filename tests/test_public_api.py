@@ -93,7 +93,7 @@ def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tm
     with pytest.raises(scrl.InputError, match=r"^questions\[1\]: field"):  # no file of theirs
         scrl.train(SMALL, ["Compute 1+1.", "What is \frac{1}{2}?"], out=tmp_path / "bad")
     with pytest.raises(scrl.InputError, match="tokenizer"):
-        scrl.train(SMALL, ["Čo je 1+1?"], out=tmp_path / "bad")  # refused after the folder was made
+        scrl.train(SMALL, ["Čo je 1+1?", "Compute 1+1."], out=tmp_path / "bad")  # refused after the folder was made
     assert not (tmp_path / "bad").exists()
     (tmp_path / "bare.yaml").write_text("model: embedded\nstepz: 3\n")
     with pytest.raises(scrl.DataError, match=r"bare\.yaml:2"):
@@ -220,23 +220,33 @@ sys.modules[spec.name] = example  # its dataclasses look for it there
 spec.loader.exec_module(example)
 
 
-def test_the_trainer_in_one_file_learns_the_weights_of_the_package(run):
+def test_the_trainer_in_one_file_learns_the_weights_of_the_package(tmp_path):
     source = PATH.read_text(encoding="utf-8")
     assert "import scrl" not in source
     assert "from scrl" not in source
     assert source.count("\n") < 250
     torch.set_num_threads(1)
-    tokenizer = example.AutoTokenizer.from_pretrained(model_folder("embedded"))
-    model = example.AutoModelForCausalLM.from_pretrained(model_folder("embedded"), dtype=torch.float32)
+    questions = [f"Compute ({a}+{b})*{b}-{a}." for a, b in zip(range(11, 21), range(34, 94, 6), strict=True)]
+    # two steps are a pass, so the third begins a second round, and nine others are enough for p̄
+    few = {"steps": 3, "questions_per_step": 5, "completions": 8}
+    run = scrl.train(
+        SMALL | few | {"model": "embedded-hasty", "trained": 8}, questions, temperature=1.0, out=tmp_path / "run"
+    )
+    votes = [line.get("votes_drawn") for line in run.metrics]
+    folder = model_folder("embedded-hasty")
+    tokenizer = example.AutoTokenizer.from_pretrained(folder)
+    model = example.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    few = {"steps": 2, "questions_per_step": 2, "completions": 8, "trained": 4, "max_tokens": 48}
-    example.train(model, tokenizer, TEXTS, example.Settings(**few, learning_rate=1e-4, instruction=""))
+    settings = example.Settings(**few, max_tokens=48, temperature=1.0, learning_rate=1e-4, instruction="")
+    example.train(model, tokenizer, questions, settings)
     weights = load_file(run.checkpoint / "model.safetensors")
     learned = model.state_dict()
 
     def distance(one, other):
         return sum(float((one[name] - other[name]).square().sum()) for name in weights) ** 0.5
 
+    assert votes[0] == 80
+    assert 0 < votes[2] < 80
     # Adam divides by the gradient's size, so rounding of the tiniest gradients shows; all others agree.
     assert distance(weights, before) > 0.01
     assert distance(weights, learned) < 2e-3 * distance(weights, before)

@@ -13,7 +13,7 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 from scrl.credit.label_votes import WHOSE
-from scrl.credit.methods import METHODS
+from scrl.credit.methods import METHODS, find_method
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data import sources
 from scrl.data.prompts import PromptSettings
@@ -36,10 +36,15 @@ from scrl.settings import Settings, inner_model, merged, tree_of, without_equal
 
 OFFICIAL = {"loss": {"kl_weight": 0.001, "kl": "k3-capped", "mean": "pairs", "dual_clip": 3.0}, "drop_last": True}
 """What the authors' released code does differently beyond credit."""
-DECIDERS = ("preset", "loss_variant", "lora")
+DECIDERS = ("method", "preset", "loss_variant", "lora")
 """Settings that decide those of DECIDED, unless these are given."""
-DECIDED: dict[str, Any] = {"loss": True, "credit": True, "drop_last": True, "optimizer": {"learning_rate"}}
-"""What a preset, a loss variant or an adapter may decide."""
+DECIDED: dict[str, Any] = {
+    "loss": True, "credit": True, "drop_last": True, "optimizer": {"learning_rate"},
+    "completions": True, "label_votes": True, "sampling": {"temperature"},
+}  # fmt: skip
+"""What a method, a preset, a loss variant or an adapter may decide."""
+DEFAULT_METHOD = "contrast-label"
+_DEFAULTS = METHODS[DEFAULT_METHOD].run
 PASSES = 4
 """How often a run visits each question unless `steps` is given."""
 
@@ -67,7 +72,11 @@ class RunConfig(Settings):
     limit: sources.Limit = None
     data_dir: sources.DataDir = None
 
-    method: str = Field("scrl", description="What decides the rewards: one of `scrl methods`, or module:NAME.")
+    method: str = Field(
+        DEFAULT_METHOD,
+        description="What decides the rewards: one of `scrl methods`, or module:NAME. Each has its own `completions`, "
+        "temperature and `label_votes`.",
+    )
     preset: str = Field("paper", description="`paper`, or `official`: as the authors' released code does it.")
     credit: dict[str, Any] = Field({}, description="Settings of the method: see `scrl methods NAME`.")
     reader: str = Field(
@@ -81,10 +90,10 @@ class RunConfig(Settings):
     steps: int = Field(0, ge=0, description=f"Training steps; 0: {PASSES} passes over the questions.")
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
     questions_per_update: int = Field(1, ge=1, description="Questions whose completions share an optimizer step.")
-    completions: int = Field(32, ge=2, description="N: completions sampled per question; all of them vote.")
+    completions: int = Field(_DEFAULTS["completions"], ge=2, description="N: completions sampled per question.")
     trained: int = Field(16, ge=2, description="M: completions trained on, of the N.")
     label_votes: str = Field(
-        "present",
+        _DEFAULTS["label_votes"],
         description="Whose votes decide labels and shares: those of the completions trained on (present), the start "
         "model's (start), those drawn before each pass, a label once given being kept (round), or those of a file.",
     )
@@ -94,7 +103,7 @@ class RunConfig(Settings):
     drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
 
     prompt: PromptSettings = PromptSettings()
-    sampling: SamplingSettings = SamplingSettings()
+    sampling: SamplingSettings = SamplingSettings(**_DEFAULTS["sampling"])
     loss_variant: str = Field("grpo", description=f"Fills in `loss`: {', '.join(LOSS_VARIANTS)}.")
     loss: LossSettings = LossSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -114,17 +123,20 @@ class RunConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_presets(cls, values: Any) -> Any:
-        """The preset, then the named loss, then what was given."""
+        """The method, the preset, the named loss, then what was given."""
         if not isinstance(values, Mapping):
             return values
         values = NAMES.long(values)
-        preset, variant = (str(values.get(name, cls.model_fields[name].default)) for name in ("preset", "loss_variant"))
+        method, preset, variant = (
+            str(values.get(name, cls.model_fields[name].default)) for name in ("method", "preset", "loss_variant")
+        )
         if variant not in LOSS_VARIANTS:
             raise ConfigError(f"loss_variant: unknown loss {variant!r}.{did_you_mean(variant, LOSS_VARIANTS)}")
         loss: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
         if variant in ADVANTAGE_OF_VARIANT:
             loss["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
-        return _with_defaults(merged(merged(OFFICIAL if preset == "official" else {}, loss), values))
+        decided = merged(merged(find_method(method).run, OFFICIAL if preset == "official" else {}), loss)
+        return _with_defaults(merged(decided, values))
 
     @field_validator("lora", mode="before")
     @classmethod
@@ -286,7 +298,7 @@ def _without_gone(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _credit_names(values: Mapping[str, Any]) -> list[str]:
-    method = METHODS.get(str(values.get("method")), METHODS["scrl"])
+    method = METHODS.get(str(values.get("method")), METHODS[DEFAULT_METHOD])
     return [f"credit.{name}" for name in method.settings.model_fields]
 
 

@@ -76,15 +76,15 @@ def value_at(tree: Any, name: str) -> Any:
     return tree
 
 
-def setting_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """Every setting of the tree: dotted name, default, description."""
+def setting_rows(model: type[BaseModel], prefix: str = "", defaults: Any = None) -> Iterator[tuple[str, str, str]]:
+    """Every setting of the tree: dotted name, default, description; `defaults` are the values of `model`, if given."""
     for name, field in model.model_fields.items():
-        inner = inner_model(field.annotation)
-        if inner is None or field.default is None:
-            default = "(required)" if field.is_required() else repr(field.default)
-            yield f"{prefix}{name}", default, field.description or ""
+        inner, default = inner_model(field.annotation), field.default if defaults is None else getattr(defaults, name)
+        if inner is None or default is None:
+            shown = "(required)" if field.is_required() else repr(default)
+            yield f"{prefix}{name}", shown, field.description or ""
         if inner is not None:
-            yield from setting_rows(inner, f"{prefix}{name}.")
+            yield from setting_rows(inner, f"{prefix}{name}.", default)
 
 
 def inner_model(annotation: Any) -> type[BaseModel] | None:

@@ -14,6 +14,7 @@ from scrl.errors import InputError
 from scrl.listener import Listener
 from scrl.recipes import reproduce
 from scrl.recipes.demo import METHODS, TITLES, Outcome, curves, lies, results_table, verdict
+from scrl.settings import merged
 from scrl.training.run_folder import RunFolder
 
 
@@ -24,7 +25,7 @@ def make_it_small():
     whole = demo.demo_config
     few = {"questions_per_step": 6, "completions": 8, "trained": 4}
     few |= {"evaluation": {"questions": 8, "held_out": "arithmetic:medium:held-out:8"}}
-    demo.demo_config = lambda *given, **options: whole(*given, **options, more=few)
+    demo.demo_config = lambda *given, more, **options: whole(*given, **options, more=merged(more, few))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def demo(tmp_path_factory):
 
 def test_the_demo_writes_a_run_per_method_and_a_page_about_all(demo):
     folder, _ = demo
-    assert sorted(path.name for path in folder.iterdir()) == ["contrast", "report.html", "scrl", "ttrl"]
+    assert sorted(path.name for path in folder.iterdir()) == ["contrast-label", "report.html", "scrl", "ttrl"]
     for method in METHODS:
         for name in ("config.yaml", "metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl", "checkpoints"):
             assert (folder / method / name).exists()
@@ -46,12 +47,12 @@ def test_the_demo_writes_a_run_per_method_and_a_page_about_all(demo):
         assert [line["step"] for line in read_lines(folder / method / "metrics.jsonl")] == [0, 1]
 
 
-def test_all_methods_see_the_same_completions_at_the_first_step_and_the_same_questions_after_it(demo):
+def test_all_methods_are_measured_alike_and_those_whose_completions_vote_see_the_same_at_the_first_step(demo):
     folder, _ = demo
-    runs = [read_lines(folder / method / "rollouts.jsonl") for method in METHODS]
+    runs = [read_lines(folder / method / "rollouts.jsonl") for method in ("ttrl", "scrl")]
     drawn = ("question_id", "sample", "completion", "entropy", "gold", "correct")
-    first, *others = [[[line[key] for key in drawn] for line in run if line["step"] == 0] for run in runs]
-    assert others == [first, first]
+    first, other = [[[line[key] for key in drawn] for line in run if line["step"] == 0] for run in runs]
+    assert other == first
     assert len(first) == 6 * 8
     assert len({tuple(line["question_id"] for line in run) for run in runs}) == 1
     before = [[line for line in read_lines(folder / m / "evaluations.jsonl") if line["step"] == 0] for m in METHODS]
@@ -60,7 +61,7 @@ def test_all_methods_see_the_same_completions_at_the_first_step_and_the_same_que
 
 def test_the_numbers_in_its_table_are_those_of_the_files(demo):
     folder, printed = demo
-    row = re.compile(r"(start|TTRL|SCRL|contrast) +(\S+) \[(\S+), (\S+)\] +(\S+) +(\S+) \[(\S+), (\S+)\] +(\S+)\s")
+    row = re.compile(r"(start|TTRL|SCRL|ours) +(\S+) \[(\S+), (\S+)\] +(\S+) +(\S+) \[(\S+), (\S+)\] +(\S+)\s")
     found = {who: [float(number) for number in numbers] for who, *numbers in row.findall(printed)}
     interval = ("pass@1", "pass@1_low", "pass@1_high")
     expected = {}
@@ -192,5 +193,7 @@ def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
         votes("3*9", 0, ["28", "28", "27", "1"], right="27", negatives=("1",), advantage=-0.25),
         votes("3*9", 4, ["27", "27", "28", None], right="27", positive="27"),
     )
-    told = "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. At the last visit it has: TTRL 1, SCRL 2."
+    told = (
+        "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. At the last visit it has: TTRL 1 of 4, SCRL 2 of 4."
+    )
     assert list(lies([ttrl, scrl_], pytest.fail)) == [told]

@@ -12,7 +12,8 @@ from scrl.errors import InputError
 from scrl.planning.plan import make_plan, warnings
 
 BASE = {
-    "model": "embedded", "questions": "arithmetic:easy", "prompt": {"instruction": ""}, "sampling": {"max_tokens": 64}, "steps": 100,
+    "model": "embedded", "questions": "arithmetic:easy", "method": "scrl", "prompt": {"instruction": ""},
+    "sampling": {"max_tokens": 64}, "steps": 100,
 }  # fmt: skip
 
 
@@ -29,9 +30,9 @@ def test_the_plan_counts_what_a_run_will_do_and_writes_nothing(tmp_path, call):
     assert code == 0
     first, *lines = plan.splitlines()
     assert first.endswith("--gpus 1 --gpu-memory 24")
-    assert "scrl: 8 questions × 32 completions → 16 trained → 128 sequences → 8 updates a step" in lines
-    # 12 · 8 updates; 64 questions are 8 steps; 12 · 8 · 32 completions of 72 tokens
-    assert "12 steps, 96 updates, 1.5 epochs of 64 questions; up to 221,184 tokens sampled" in lines
+    assert "contrast-label: 8 questions × 16 completions → 16 trained → 128 sequences → 8 updates a step" in lines
+    # 12 · 8 updates; 64 questions are 8 steps; 12 · 8 · 16 completions and twice 64 · 16 votes of 72 tokens
+    assert "12 steps, 96 updates, 1.5 epochs of 64 questions; up to 258,048 tokens sampled" in lines
     assert any(line.startswith("757,888 weights; about ") for line in lines)
     # best has 4 bytes a weight, last 12, twice while the second replaces the first
     assert any(line.startswith("up to 0.021 GB ") for line in lines)
@@ -102,6 +103,13 @@ def test_the_plan_warns_of_what_cannot_work(changes, words):
     for warning, beginning in zip(found, words, strict=True):
         assert warning.startswith(beginning)
     assert not words or set(found) <= set(make_plan(config(**changes)).lines)
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(1.5, 1), (0, 0)])
+def test_the_plan_warns_where_right_answers_repeat(weight, expected):
+    chosen = config(method="contrast-label", reader="choice", credit={"elsewhere_weight": weight})
+    found = list(warnings(chosen, num_questions=16, passes=1.0, num_weights=0))
+    assert ["--credit.elsewhere-weight 0" in warning for warning in found] == [True] * expected
 
 
 @pytest.mark.parametrize(

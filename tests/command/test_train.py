@@ -18,6 +18,7 @@ from scrl.metrics import STEP_METRICS
 SETTINGS = """\
 model: embedded
 questions: arithmetic:easy:train:6
+method: scrl
 steps: 3
 questions_per_step: 2
 completions: 12

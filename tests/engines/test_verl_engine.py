@@ -358,7 +358,7 @@ def test_options_that_verl_does_not_have_are_refused():
 def test_the_command_of_a_dry_run_is_read_by_stock_verl(tmp_path):
     words = (
         "--engine verl --model embedded --questions arithmetic:easy:train:6 --completions 8 --trained 4 --gpus 2 "
-        "--nodes 2 --sampling.max-tokens 40 --credit.min-share 0.5 --reader regex:(\\d+)="
+        "--nodes 2 --sampling.max-tokens 40 --credit.min-contrast 0.5 --reader regex:(\\d+)="
     )
     command = [sys.executable, "-m", "scrl", "train", *words.split(), "--out", str(tmp_path / "run"), "--dry-run"]
     refused = subprocess.run([*command, "--trained", "3"], capture_output=True, text=True)
@@ -378,10 +378,10 @@ def test_the_command_of_a_dry_run_is_read_by_stock_verl(tmp_path):
     assert (config["trainer"]["nnodes"], config["trainer"]["n_gpus_per_node"]) == (2, 2)
     assert config["actor_rollout_ref"]["rollout"]["n"] == 4
     assert config["scrl"] | {"credit": None} == {
-        "method": "scrl", "preset": "paper", "credit": None, "reader": "regex:(\\d+)=", "seed": 0, "completions": 8,
-        "label_votes": "present",
+        "method": "contrast-label", "preset": "paper", "credit": None, "reader": "regex:(\\d+)=", "seed": 0, "completions": 8,
+        "label_votes": "round",
     }  # fmt: skip
-    assert config["scrl"]["credit"] == {"min_share": 0.5}
+    assert config["scrl"]["credit"] == {"min_contrast": 0.5}
     table = load_dataset("parquet", data_files=config["data"]["train_files"], cache_dir=str(tmp_path))["train"]
     assert len(table) == 6
     assert table[0]["prompt"][0]["role"] == "user"

@@ -35,7 +35,7 @@ DEFAULTS = {
 
 
 def config(**changes):
-    return build_config({"model": "org/model", "questions": "mine.txt", "engine": "verl"} | changes)
+    return build_config({"model": "org/model", "questions": "mine.txt", "method": "scrl", "engine": "verl"} | changes)
 
 
 def back(settings):

@@ -21,8 +21,8 @@ from scrl.training.crediting import Crediting
 from scrl.training.stream import QuestionStream
 
 SMALL = (
-    "engine=trl", "model=embedded", "questions=arithmetic:easy:train:4", "steps=2", "questions_per_step=2",
-    "completions=7", "trained=4", "sampling.max_tokens=40", "optimizer.learning_rate=1e-4", "evaluation.completions=2",
+    "engine=trl", "model=embedded", "questions=arithmetic:easy:train:4", "method=scrl", "steps=2",
+    "questions_per_step=2", "completions=7", "trained=4", "sampling.max_tokens=40", "optimizer.learning_rate=1e-4", "evaluation.completions=2",
     "compute.device=cpu", "checkpoint_every=1",
 )  # fmt: skip
 N, M, TEMPERATURE, MAX_TOKENS = 10, 4, 1.3, 40

@@ -251,8 +251,8 @@ EAGER = {"actor_rollout_ref": {"model": {"override_config": {"attn_implementatio
 
 def run_config(folder, **changes):
     values = {
-        "model": str(folder), "questions": "arithmetic:easy:train:2", "engine": "verl", "completions": 8, "trained": 4,
-        "questions_per_update": 2, "sampling": {"temperature": TEMPERATURE, "max_tokens": 40},
+        "model": str(folder), "questions": "arithmetic:easy:train:2", "method": "scrl", "engine": "verl", "completions": 8,
+        "trained": 4, "questions_per_update": 2, "sampling": {"temperature": TEMPERATURE, "max_tokens": 40},
         "optimizer": {"learning_rate": 1e-3, "max_grad_norm": 1e6}, "seed": 3, "engine_options": EAGER,
     }  # fmt: skip
     return build_config(values | changes)

@@ -12,7 +12,7 @@ FEW_UPDATES = {"questions_per_step": 16, "questions_per_update": 8}
 
 
 def config(**changes):
-    base = {"model": "Qwen/Qwen2.5-3B", "questions": "minerva", "sampling": {"max_tokens": 3072}}
+    base = {"model": "Qwen/Qwen2.5-3B", "questions": "minerva", "method": "scrl", "sampling": {"max_tokens": 3072}}
     return build_config(base | changes)
 
 

@@ -11,7 +11,7 @@ from scrl.errors import ConfigError, TrainingError
 from scrl.training.loop import train
 
 SMALL = (
-    "model=embedded", "questions=arithmetic:easy:train:4", "prompt.instruction=", "steps=2", "questions_per_step=2",
+    "model=embedded", "questions=arithmetic:easy:train:4", "method=scrl", "prompt.instruction=", "steps=2", "questions_per_step=2",
     "completions=4", "trained=2", "sampling.max_tokens=6", "probe=0", "optimizer.learning_rate=1e-3", "evaluation.completions=2",
     "compute.sampler_rows=64",
 )  # fmt: skip

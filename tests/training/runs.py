@@ -16,8 +16,8 @@ from scrl.training.guard import FLOORS
 from scrl.training.loop import resume, train
 
 SMALL = (
-    "model=embedded", "questions=arithmetic:easy:train:6", "prompt.instruction=", "steps=3", "questions_per_step=2",
-    "completions=8", "trained=4", "sampling.max_tokens=48", "optimizer.learning_rate=1e-4", "evaluation.completions=4",
+    "model=embedded", "questions=arithmetic:easy:train:6", "method=scrl", "prompt.instruction=", "steps=3",
+    "questions_per_step=2", "completions=8", "trained=4", "sampling.max_tokens=48", "optimizer.learning_rate=1e-4", "evaluation.completions=4",
     "checkpoint_every=1",
 )  # fmt: skip
 """As settings of `read_config`, and as words of the command."""

@@ -23,13 +23,14 @@ INTRO = """\
 A language model of 0.8 million weights, which ships with scrl, meets {questions}
 questions such as "{example}". When a task gets long it is apt to
 lose patience and to write a favourite number: a stock answer. Nobody tells it
-what is right; it samples {completions} completions per question and learns from the votes.
+what is right; it answers each question many times and learns from the votes.
 
-  TTRL      rewards the most frequent answer, always.
-  SCRL      rewards it only with {min_share:.1%} of the votes and a lead above {min_margin:.1%},
-            and rules out answers that are rare (below {max_negative_share:.1%}) and uncertain.
-  contrast  rewards an answer by its share of the votes here, less {elsewhere_weight:g} times
-            its share over the other questions.
+  TTRL  rewards the most frequent answer, always.
+  SCRL  rewards it only with {min_share:.1%} of the votes and a lead above {min_margin:.1%},
+        and rules out answers that are rare (below {max_negative_share:.1%}) and uncertain.
+  ours  rewards an answer whose share of the votes, less {elsewhere_weight:g} times its share
+        over the other questions, is {min_contrast:.0%} or more. Votes are drawn before each
+        pass over the questions, and a label stays. The default: contrast-label.
 
 Same start, same questions, {steps} steps each: a few minutes on two cores.
 """
@@ -49,7 +50,7 @@ def demo(
     steps: int = STEPS,
     resume: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Adapt a small model to generated questions without answers, with TTRL, SCRL and contrast, and compare.
+    """Adapt a small model to generated questions without answers, with TTRL, SCRL and our own method, and compare.
 
     Example: scrl demo --out my-demo
 
@@ -70,11 +71,10 @@ def demo(
     console = plain_console()
     if steps < 1:
         raise ConfigError(f"--steps: must be 1 or more; got {steps}")
-    configs = {method: recipe.demo_config(method, seed=seed, steps=steps) for method in METHODS}
+    configs = {method: recipe.demo_config(method, seed=seed, steps=steps, more=recipe.MEASURED) for method in METHODS}
     folder = folder_to_resume(out, "demo") if resume else new_run_folder(out)
-    config = configs["scrl"]
-    questions = config.load_questions().questions
-    sizes = {"questions": len(questions), "completions": config.completions, "steps": steps}
+    questions = configs["scrl"].load_questions().questions
+    sizes = {"questions": len(questions), "steps": steps}
     rules = {name: value for each in configs.values() for name, value in each.rule().settings.model_dump().items()}
     console.print(INTRO.format(example=questions[0].text, **sizes, **rules))
     started = time.perf_counter()

@@ -10,6 +10,7 @@ from scrl.cli.terminal import plain_console, say
 from scrl.credit.method import NEEDS, CreditSettings, Method
 from scrl.credit.methods import METHODS, find_method
 from scrl.reporting.tables import Table, as_terminal
+from scrl.settings import leaves
 
 BEYOND_REWARDS = {"advantage": "the advantages", "plan": "how completions are drawn"}
 """What a method may decide besides labels and rewards, by its field."""
@@ -58,6 +59,7 @@ def about(method: Method) -> Iterator[str]:
         yield "needs: nothing besides votes"
     beyond = [words for field, words in BEYOND_REWARDS.items() if getattr(method, field) is not None]
     yield f"decides: {', '.join([*(['labels'] if method.has_labels else []), 'rewards', *beyond])}"
+    yield f"a run has, unless given: {', '.join(f'{name} {value}' for name, value in leaves(method.run))}"
     yield "settings: --credit.NAME VALUE in scrl train, --NAME VALUE in scrl label"
 
 

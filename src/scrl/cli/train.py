@@ -15,7 +15,7 @@ from rich.text import Text
 from scrl.cli.progress import PlainProgress, removed_if_empty, show_progress
 from scrl.cli.settings import Words, split_words, switches_of
 from scrl.cli.terminal import plain_console, say
-from scrl.config import RunConfig, read_config
+from scrl.config import DEFAULT_METHOD, RunConfig, read_config
 from scrl.credit.methods import METHODS
 from scrl.errors import CollapseError, ConfigError
 from scrl.files.folders import folder_to_resume, is_first_process, refuse_existing, shared_run_folder
@@ -50,12 +50,12 @@ def train(
     dry_run
         Print the plan and stop. With --engine verl and --out also write what verl needs, and print its command.
     list_settings
-        Print every setting with its default and stop; those of methods other than scrl: scrl methods NAME.
+        Print every setting with its default and stop; those of methods other than contrast-label: scrl methods NAME.
     """
     console = plain_console()
     console.quiet = not is_first_process()
     if list_settings:
-        rows = (*setting_rows(RunConfig), *setting_rows(METHODS["scrl"].settings, "credit."))
+        rows = (*setting_rows(RunConfig), *setting_rows(METHODS[DEFAULT_METHOD].settings, "credit."))
         lines = (f"{name} = {default}    {description}" for name, default, description in rows)
         console.print("\n".join(lines), soft_wrap=True)
         return

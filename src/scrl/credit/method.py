@@ -8,8 +8,9 @@ before anything is sampled. All names needed to write your own method can be imp
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -191,6 +192,12 @@ def always(settings: CreditSettings) -> bool:  # noqa: ARG001 - given a method's
     return True
 
 
+AS_PRINTED: Mapping[str, Any] = MappingProxyType(
+    {"completions": 32, "label_votes": "present", "sampling": {"temperature": 1.0}}
+)
+"""How the paper runs its methods."""
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     """One way to turn votes into credit: a label rule and a reward; the other parts are for methods that need more."""
@@ -216,6 +223,8 @@ class Method:
     """The advantages of the completions trained on; None: by `advantage`, from their rewards."""
     plan: Callable[[int, Any], Tree] | None = None
     """How the N completions are sampled, if they share beginnings (ETMR); None: independently."""
+    run: Mapping[str, Any] = field(default_factory=lambda: AS_PRINTED)
+    """Settings of a run that it takes unless they are given: how many completions, how warm, and who votes."""
 
     @property
     def has_labels(self) -> bool:

@@ -27,7 +27,7 @@ from scrl.lab.verdict import PAPER, verdict
 from scrl.records import Credit
 
 SCHEMA_VERSION = 1
-AUDITED = ("ttrl", "scrl", "contrast", "compass", "restrain", "oracle")
+AUDITED = ("ttrl", "scrl", "contrast", "contrast-label", "compass", "restrain", "oracle")
 """The methods looked at by default: those with labels or pushes that cost little to compute."""
 FEWER = (8, 16, 32)
 """Numbers of completions to resample: affordable ones."""

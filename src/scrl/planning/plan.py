@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from scrl.config import RunConfig
-from scrl.credit.elsewhere import MIN_OTHERS, few_others
+from scrl.credit.elsewhere import MIN_OTHERS, REPEATED, few_others
 from scrl.credit.rule import too_few_to_rule_out
 from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.questions import LoadedQuestions
@@ -121,6 +121,8 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
         yield f"questions_per_step: {config.questions_per_step}, but there are {num_questions}; a step takes them all"
     if "elsewhere" in rule.needs and num_questions <= MIN_OTHERS:
         yield few_others(num_questions - 1)
+    if config.reader == "choice" and getattr(rule.settings, "elsewhere_weight", None):
+        yield f"reader choice: {REPEATED}"
     usual = OptimizerSettings().learning_rate if config.lora is None else ADAPTER_LEARNING_RATE
     if num_weights > TINY_MODEL and not usual / FAR_OFF <= rate <= usual * FAR_OFF:
         yield f"WARNING: optimizer.learning_rate is {rate:g}; {usual:g} is usual; so far off, runs fail or do nothing"

@@ -254,6 +254,7 @@ def config_at(experiment: Experiment, scale: Scale, *, seed: int | None = None, 
         "credit": dict(scaled.credit),
         "completions": scaled.completions,
         "trained": scaled.trained,
+        "sampling": {"temperature": scaled.temperature},
         "evaluation": {"held_out": None} | evaluation_of(scaled.name in followed),
     }
     steps = TOY_STEPS if steps is None else steps

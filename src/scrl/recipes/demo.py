@@ -2,7 +2,8 @@
 
 Model, level and the settings below were chosen on seeds 0–4; what the documentation reports are seeds 10–12. All
 methods get all of them, `std_floor` too: without it a question on which SCRL abstains is trained on its entropy at full
-strength (docs/method.md, "in practice"). What is said about the outcome is read from the run folders.
+strength (docs/method.md, "in practice"). Completions, temperature and whose votes decide are each method's own. What is
+said about the outcome is read from the run folders.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from scrl.config import RunConfig, build_config
+from scrl.evaluation.settings import SAMPLING
 from scrl.evaluation.statistics import paired_difference
 from scrl.files.jsonl import OnCut, read_json_lines
 from scrl.policy.model_paths import HASTY
@@ -24,8 +26,10 @@ from scrl.settings import merged
 SEED = 10
 """The default of `scrl demo` and of everything at demo scale."""
 STEPS = 24
-METHODS = ("ttrl", "scrl", "contrast")
-"""All from the same start, on the same stream, with the same settings."""
+METHODS = ("ttrl", "scrl", "contrast-label")
+"""All from the same start, on the same stream, measured alike."""
+MEASURED = {"evaluation": {"temperature": SAMPLING.temperature, "top_p": SAMPLING.top_p}}
+"""As `scrl evaluate` measures."""
 TOY_STEPS = 40
 """Steps of a run at demo scale, whose model, EMBEDDED, slips but does not guess."""
 
@@ -52,7 +56,7 @@ def demo_config(method: str, *, seed: int, steps: int, model: str = HASTY, more:
 
 # The outcome
 
-TITLES = {"ttrl": "TTRL", "scrl": "SCRL"}
+TITLES = {"ttrl": "TTRL", "scrl": "SCRL", "contrast-label": "ours"}
 BLOCKS = "▁▂▃▄▅▆▇█"
 EPOCH = 8
 """Steps until every question has been visited."""
@@ -141,21 +145,22 @@ def lies(folders: Sequence[Path], on_cut: OnCut) -> list[str]:
     First the one with the most votes for it, then those on which the runs ended furthest apart.
     """
     votes = {folder.name: read_votes(folder / "rollouts.jsonl", on_cut) for folder in folders}
-    stories: list[tuple[int, int, str]] = []  # the votes for the lie, how far apart the runs ended, and the story
+    stories: list[tuple[int, float, str]] = []  # the votes for the lie, how far apart the runs ended, and the story
     for name in sorted(set.intersection(*map(set, votes.values()))):
         runs = {run: questions[name] for run, questions in votes.items()}
         firsts = [question.visits[0] for question in runs.values()]
         if not all(visit.is_majority_wrong for visit in firsts) or len({visit.majority for visit in firsts}) > 1:
             continue
         question, first = next(iter(runs.values())), firsts[0]
-        at_end = {run: question.visits[-1].right_votes for run, question in runs.items()}
-        ends = ", ".join(f"{TITLES.get(run, run)} {count}" for run, count in at_end.items())
+        at_end = {run: question.visits[-1] for run, question in runs.items()}
+        ends = ", ".join(f"{TITLES.get(run, run)} {end.right_votes} of {end.size}" for run, end in at_end.items())
+        shares = [end.right_votes / end.size for end in at_end.values()]
         count = first.count(first.majority)
         words = (
             f"{question.text} {first.majority} gets {count} of {first.size} votes and is wrong; "
             f"{question.gold} gets {first.right_votes}. At the last visit it has: {ends}."
         )
-        stories.append((count, max(at_end.values()) - min(at_end.values()), words))
+        stories.append((count, max(shares) - min(shares), words))
     stories.sort(key=lambda story: -story[0])
     stories[1:] = sorted(stories[1:], key=lambda story: -story[1])
     return [words for _, _, words in stories[:3]]

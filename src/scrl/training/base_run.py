@@ -107,6 +107,8 @@ class BaseRun:
         if not config.votes_due(state.votes_pass, this_pass):
             return {}
         questions = [question for question in self.stream.questions if question.id not in state.label_votes.labels]
+        if not questions:
+            return {}
         self.listener.note(f"{config.votes_per_question} votes on each of {counted(len(questions), 'question')}")
         name, drawn, tokens = f"votes-{this_pass}" if this_pass else "reference", list[Evidence](), 0
         for first in range(0, len(questions), at_once):  # not all at once: they would not fit into memory

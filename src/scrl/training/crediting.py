@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from scrl.answers.classes import Classes
-from scrl.credit.elsewhere import LastVotes
+from scrl.credit.elsewhere import REPEATED, LastVotes
 from scrl.credit.label_votes import LabelVotes
 from scrl.credit.method import Evidence
 from scrl.credit.rule import CreditedGroup, CreditRule
@@ -78,6 +78,8 @@ def label_note(votes: LabelVotes, rule: CreditRule, questions: int) -> str | Non
         return None
     if rule.is_silent_without_label and not votes.labels:
         fix = f"Ask less of a label (scrl methods {rule.method.name}), or use label_votes: present."
+        if getattr(rule.settings, "elsewhere_weight", None):
+            fix += f" If {REPEATED}."
         raise TrainingError(f"label_votes: no question has a label, so there is nothing to train on. {fix}")
     others = "; the others teach nothing and are not sampled" if rule.is_silent_without_label else ""
     return f"{len(votes.labels)} of {counted(questions, 'question')} have a label{others}"
