@@ -24,7 +24,7 @@ SIGNATURES = {
     "audit": "(rollouts, method=None, *, seed=0, **choices)",
     "classify": "(answers_G, *, significant_digits=None)",
     "credit_rule": "(method='scrl', *, preset='paper', reader='boxed', num_trained=None, seed=0, "
-    "significant_digits=None, max_tokens=None, **settings)",
+    "significant_digits=None, **settings)",
     "evaluate": "(model, benchmarks, *, out=None, **settings)",
     "explain_answer": "(answer, significant_digits=None)",
     "get_reader": "(name)",

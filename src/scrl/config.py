@@ -165,7 +165,6 @@ class RunConfig(Settings):
             num_trained=self.trained,
             seed=self.seed,
             significant_digits=self.significant_digits,
-            max_tokens=self.sampling.max_tokens,
             **self.credit,
         )
 

@@ -33,7 +33,6 @@ GOOD = json.dumps(row("q", "1"))
     ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1' + "0" * 400 + "}"], [], r"r.jsonl:2: field 'entropy'"),
     ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1e308}'], [], r"r.jsonl:2: field 'entropy'"),
     ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "num_tokens": 1' + "0" * 400 + "}"], [], r"r.jsonl:2: field 'num_tokens'"),
-    ([GOOD], ["--overlong-buffer", "9"], "overlong_buffer"),
     ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "num_tokens": "9"}'], [], r"r.jsonl:2: field 'num_tokens'"),
     ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "step": -1}'], [], r"r.jsonl:2: field 'step'"),
     ([GOOD, '{"question_id": "q", "answer": true, "entropy": 1}'], [], r"r.jsonl:2: field 'answer'"),

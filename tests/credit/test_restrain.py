@@ -107,19 +107,6 @@ def test_the_settings_of_the_advantage_are_kept():
 # The penalty
 
 
-def test_where_nobody_agrees_overlong_completions_are_pushed_down_harder():
-    group = Group.from_answers(["1", "2", "3", "4"], question_id="q")
-    lengths = (100.0, 75.0, 50.0, 10.0)
-    completions = tuple(c._replace(facts={"length": n}) for c, n in zip(group.completions, lengths, strict=True))
-    settings = {"min_share": 0.5, "penalty": 0.5, "overlong_buffer": 50, "max_tokens": 100}
-    credit = credit_rule("restrain", **settings).credit(Group(completions, "q"), reference_share=0.5)
-    # −δ = −0.5, and −(T − 50)/50 beyond 50 tokens: −1 and −0.5
-    assert credit.rewards.tolist() == [-1.5, -1.0, -0.5, -0.5]
-    # times u = exp(−(0.5 − 1)² / (2 · 0.5²)) = e^−½
-    assert credit.advantages == pytest.approx(np.exp(-0.5) * credit.rewards)
-    assert credit.split_advantages[0].tolist() == [0.0] * 4
-
-
 def test_where_nobody_agrees_every_completion_gets_exactly_minus_delta():
     answers = [*(str(n) for n in range(15)), None]  # N = 16: κ = 2, the most frequent answer has 1
     credit = credit_of(answers)

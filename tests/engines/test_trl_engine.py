@@ -86,7 +86,7 @@ def test_labels_rewards_and_advantages_are_those_of_the_local_engine(
     method, preset, language_model, groups, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("scrl.engines.trl.rollouts.score_rows", scores_of(groups))
-    rule = credit_rule(method, preset=preset, num_trained=M, seed=5, max_tokens=MAX_TOKENS)
+    rule = credit_rule(method, preset=preset, num_trained=M, seed=5)
     wanted_B = local_credit(rule, groups)
     [groups_B], batch, _ = through_trl(language_model, groups, rule, tmp_path)
     assert [len(credit.tally.keys_K) > 1 for credit in wanted_B] == [True, True]  # something to tell apart

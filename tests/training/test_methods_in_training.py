@@ -11,7 +11,7 @@ from runs import GOLD_METRICS, differences, do, go_on, metrics, no_reports, smal
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditRule
 from scrl.data.sources import load_source
-from scrl.errors import ConfigError, InputError
+from scrl.errors import InputError
 from scrl.sampling.groups import sample_tree
 from scrl.training.loop import train
 
@@ -52,20 +52,6 @@ def test_rewards_are_what_the_methods_say(folders):
         assert 0 <= line["decisiveness"] <= 1
         assert 0 <= line["reward"] <= 2
     assert all(0 <= line["reward"] <= 1 or line["reward"] == -1 for line in rollouts(folders["restrain"]))
-
-
-def test_long_completions_lose_reward_where_the_run_says_so(folders, tmp_path):
-    do(tmp_path / "run", "method=ttrl", *TINY, "credit.overlong_buffer=30")
-    plain, shaped = rollouts(folders["ttrl"]), rollouts(tmp_path / "run")
-    assert any(line["num_tokens"] > 10 for line in plain)
-    for before, after in zip(plain, shaped, strict=True):
-        lost = max(0, before["num_tokens"] - 10) / 30
-        assert after["reward"] == pytest.approx(before["reward"] - lost)
-
-
-def test_a_buffer_longer_than_a_completion_is_refused():
-    with pytest.raises(ConfigError, match=r"overlong_buffer"):
-        small(*TINY, "credit.overlong_buffer=41")
 
 
 def test_restrain_stopped_while_the_start_model_is_asked_asks_it_again(folders, tmp_path, monkeypatch):

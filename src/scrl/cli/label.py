@@ -47,7 +47,6 @@ def label(
     audit: Path | None = None,
     trained: Annotated[int | None, WHOLE] = None,
     seed: Annotated[int, WHOLE] = 0,
-    max_tokens: Annotated[int | None, WHOLE] = None,
     label_votes: Path | None = None,
     file: AsOptions = DEFAULTS,
 ) -> None:
@@ -78,8 +77,6 @@ def label(
         Train on this many completions of each question: advantages are over them, null for the others.
     seed
         Seed for choosing the trained completions.
-    max_tokens
-        Tokens a completion could have, which --overlong-buffer counts back from.
     label_votes
         Completions of the same questions, the start model's for instance, that vote in place of these: labels and
         shares are theirs, as in training with label_votes: start.
@@ -89,7 +86,7 @@ def label(
         raise InputError(f"scrl label ROLLOUTS: give one file of completions; got {' '.join(alone) or 'none'}")
     rollouts, chosen_settings = Path(alone[0]), _credit_settings(method, given)
     choices: dict[str, Any] = {**file.reading(rollouts), **chosen_settings}
-    rule = credit_rule(method, preset=preset, num_trained=trained, seed=seed, max_tokens=max_tokens, **choices)
+    rule = credit_rule(method, preset=preset, num_trained=trained, seed=seed, **choices)
     check_outputs(rollouts, out, summary, audit)
     source = file.open(rollouts, label_votes)
     with Console(stderr=True).status(f"labelling {rollouts}"):

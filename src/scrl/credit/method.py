@@ -52,11 +52,6 @@ class CreditSettings(Settings):
     which_trained: Literal["random", "first"] = Field(
         "random", description="Which M of the N completions are trained on: a random M, or the first."
     )
-    overlong_buffer: int = Field(
-        0,
-        ge=0,
-        description="L_buf: the reward falls by 1 over the last tokens before a completion is cut (0: off, DAPO 4096).",
-    )
 
     @property
     def first_seen_wins(self) -> bool:
@@ -146,13 +141,6 @@ class Shaped:
     rewards_G: Floats
     label_part_G: Floats | None = None
     """The part that labels and missing answers alone would give; None: all of it."""
-    overlong_G: Floats | None = None
-    """The part that the rule has added for length, whatever the method; None: overlong shaping is off."""
-
-    def with_overlong(self, overlong_G: Floats) -> Shaped:
-        """With a part for length added to every reward."""
-        label_part_G = None if self.label_part_G is None else self.label_part_G + overlong_G
-        return Shaped(self.rewards_G + overlong_G, label_part_G, overlong_G)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -51,14 +51,6 @@ def entropy_rewards(tally: Tally, *, weight: float, also_missing: bool) -> Float
     return spread(tally, [-weight * (h - tally.group_entropy) for h in tally.class_entropies_K], missing)
 
 
-def overlong_penalties(lengths_G: Floats, *, max_tokens: int, buffer: int) -> Floats:
-    """R_i += min(0, −(T_i − (L_max − L_buf)) / L_buf): DAPO's soft overlong punishment (arXiv:2503.14476).
-
-    0 up to L_max − L_buf tokens, then linearly down to −1 at L_max, where a completion is cut.
-    """
-    return np.asarray(np.minimum(0.0, (max_tokens - buffer - lengths_G) / buffer), dtype=np.float64)
-
-
 def spread(tally: Tally, values_K: Sequence[float], missing: float) -> Floats:
     """One value per class → one per completion."""
     if len(values_K) != len(tally.keys_K):

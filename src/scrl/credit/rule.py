@@ -32,7 +32,6 @@ from scrl.credit.method import (
     Tree,
 )
 from scrl.credit.methods import find_method
-from scrl.credit.rewards import overlong_penalties
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.records import UNREAD, Credit, Elsewhere, Floats, Group, Labels, Sampled, Tally, Unread
 from scrl.seeds import generator_for
@@ -66,14 +65,11 @@ class CreditRule:
     """M: how many of the N completions are trained on; None for all."""
     seed: int = 0
     significant_digits: int | None = None
-    max_tokens: int | None = None
-    """L_max: where the sampler cuts a completion; only overlong shaping asks for it."""
 
     @property
     def needs(self) -> frozenset[str]:
         """What every group must provide besides its votes."""
-        needs = self.method.needs(self.settings)
-        return needs | {"length"} if self.settings.overlong_buffer else needs
+        return self.method.needs(self.settings)
 
     @property
     def token_facts(self) -> tuple[str, ...]:
@@ -89,8 +85,7 @@ class CreditRule:
     @property
     def is_silent_without_label(self) -> bool:
         """Whether no completion of a question without a positive label can have an advantage."""
-        is_paid_otherwise = self.settings.overlong_buffer or self.method.advantage
-        return self.method.is_silent_without_label(self.settings) and not is_paid_otherwise
+        return self.method.is_silent_without_label(self.settings) and self.method.advantage is None
 
     def evidence(
         self, group: Group, classes: Classes | None = None, votes: Sequence[str | None] | None = None, **more: Any
@@ -151,20 +146,14 @@ class CreditRule:
         return replace(evidence, **undeclared)
 
     def _shaped(self, evidence: Evidence, labels: Labels) -> Shaped:
-        """The rewards of all N completions, with the part for length."""
-        settings, size = self.settings, len(evidence.group.completions)
+        """The rewards of all N completions."""
+        size = len(evidence.group.completions)
         of = "completions (`spread` makes them from one per class)"
-        shaped = of_kind(self.method, Shaped, "reward", self.method.reward(evidence, labels, settings))
+        shaped = of_kind(self.method, Shaped, "reward", self.method.reward(evidence, labels, self.settings))
         shaped = replace(shaped, rewards_G=finite_numbers(self.method, "reward", shaped.rewards_G, size, of))
         if shaped.label_part_G is not None:
             shaped = replace(shaped, label_part_G=finite_numbers(self.method, "reward", shaped.label_part_G, size, of))
-        if not settings.overlong_buffer:
-            return shaped
-        assert self.max_tokens is not None
-        penalties_G = overlong_penalties(
-            evidence.fact("length"), max_tokens=self.max_tokens, buffer=settings.overlong_buffer
-        )
-        return shaped.with_overlong(penalties_G)
+        return shaped
 
     def _split_advantage(
         self, evidence: Evidence, labels: Labels, shaped: Shaped, rows: Sequence[int]
@@ -222,7 +211,6 @@ def credit_rule(
     num_trained: int | None = None,
     seed: int = 0,
     significant_digits: int | None = None,
-    max_tokens: int | None = None,
     **settings: Any,
 ) -> CreditRule:
     """A method, by name, by `module:NAME` or as an object, with a preset and single settings on top."""
@@ -235,16 +223,6 @@ def credit_rule(
     checked = _settings(chosen, PRESETS[preset], settings)
     for name in sorted(chosen.needs(checked) - NEEDS.keys()):
         raise ConfigError(f"method {chosen.name!r} needs {name!r}, which does not exist.{did_you_mean(name, NEEDS)}")
-    if checked.overlong_buffer and max_tokens is None:
-        raise ConfigError(
-            "overlong_buffer: needs to know at how many tokens completions are cut (max_tokens), which a run takes "
-            "from sampling.max_tokens. Give it, or leave overlong_buffer at 0."
-        )
-    if max_tokens is not None and checked.overlong_buffer > max_tokens:
-        raise ConfigError(
-            f"overlong_buffer: {checked.overlong_buffer} tokens before the end are more than the {max_tokens} of a "
-            "completion (sampling.max_tokens). Lower it, or allow more tokens."
-        )
     return CreditRule(
         method=chosen,
         preset=preset,
@@ -253,7 +231,6 @@ def credit_rule(
         num_trained=num_trained,
         seed=seed,
         significant_digits=significant_digits,
-        max_tokens=max_tokens,
     )
 
 

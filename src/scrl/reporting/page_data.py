@@ -88,8 +88,6 @@ def start_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         fields = find_method(name).settings.model_fields
         own = credit if name == method and isinstance(credit, dict) else {}
         named = {key: own[key] for key in own if key in fields}
-        if named.get("overlong_buffer"):
-            named |= {"max_tokens": config.get("sampling", {}).get("max_tokens")}
         settings |= credit_rule(name, preset=config.get("preset", "paper"), **named).settings.model_dump()
     return settings
 

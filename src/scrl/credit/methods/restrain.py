@@ -20,8 +20,7 @@ switch off just where nobody agrees, so it has its own width (`question_sigma`);
 one g for both. κ is a share of N here (`min_share`).
 
 Not specified, and our choice: a missing answer is no candidate and supports none, but counts in N, and is pushed down
-with the others; κ, f and w come from all N, A_ij from the completions trained on. Overlong shaping is a part of every
-r_ij and, where nobody agrees, of A_ij = −δ itself.
+with the others; κ, f and w come from all N, A_ij from the completions trained on.
 """
 
 from __future__ import annotations
@@ -100,27 +99,25 @@ def reward(evidence: Evidence, labels: Labels, settings: RestrainSettings) -> Sh
 def advantage(
     evidence: Evidence,
     labels: Labels,  # noqa: ARG001 - a method's signature
-    shaped: Shaped,
+    shaped: Shaped,  # noqa: ARG001 - a method's signature
     rows: Sequence[int],
     settings: RestrainSettings,
 ) -> SplitAdvantage:
     """P_i = u Σ_j w_j max(A_ij, 0) and Q_i = u Σ_j w_j min(A_ij, 0), or 0 and −u δ where nobody agrees."""
-    weight, overlong_M = question_weight(evidence, settings), np.zeros(len(rows))
-    if shaped.overlong_G is not None:
-        overlong_M = shaped.overlong_G[list(rows)]
+    weight = question_weight(evidence, settings)
     if is_penalised(evidence.tally, settings):
-        return SplitAdvantage(np.zeros(len(rows)), weight * (overlong_M - settings.penalty))
-    advantages_KM = candidate_advantages(evidence.tally, rows, settings, overlong_M)
+        return SplitAdvantage(np.zeros(len(rows)), np.full(len(rows), -weight * settings.penalty))
+    advantages_KM = candidate_advantages(evidence.tally, rows, settings)
     weights_K1 = weight * np.array(_weights(evidence.tally, settings)).reshape(-1, 1)
     return SplitAdvantage(
         (weights_K1 * np.maximum(advantages_KM, 0)).sum(axis=0), (weights_K1 * np.minimum(advantages_KM, 0)).sum(axis=0)
     )
 
 
-def candidate_advantages(tally: Tally, rows: Sequence[int], settings: RestrainSettings, overlong_M: Floats) -> Floats:
-    """A_ij: the advantages of the completions trained on, if answer j were the label; overlong shaping acts on all."""
+def candidate_advantages(tally: Tally, rows: Sequence[int], settings: RestrainSettings) -> Floats:
+    """A_ij: the advantages of the completions trained on, if answer j were the label."""
     class_of_M = np.array(tally.class_of_G)[list(rows)]
-    columns = [reward_advantages((class_of_M == j) + overlong_M, settings) for j in range(len(tally.keys_K))]
+    columns = [reward_advantages((class_of_M == j).astype(float), settings) for j in range(len(tally.keys_K))]
     return np.array(columns).reshape(-1, len(rows))
 
 
