@@ -193,11 +193,14 @@ def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
     return time.monotonic() - began
 
 
-def work_through(stages: Sequence[str], at_once: int, make_one: Callable[[Run], float]) -> list[str]:
-    """Make all runs that are not kept yet, in order, this many at once; the names of those that failed."""
+def work_through(
+    stages: Sequence[str], at_once: int, make_one: Callable[[Run], float], seeds: Sequence[int] = ()
+) -> list[str]:
+    """Make all runs (of these seeds alone, if any) that are not kept yet, in order; the names of those that failed."""
     running: dict[Future[float], str] = {}
     failed = list[str]()
-    waiting = [run for stage in stages for run in runs_of(stage) if not run.is_kept]
+    runs = [run for stage in stages for run in runs_of(stage) if not seeds or run.seed in seeds]
+    waiting = [run for run in runs if not run.is_kept]
     with ThreadPoolExecutor(at_once) as pool:
         while waiting or running:
             while waiting and len(running) < at_once:
@@ -215,6 +218,7 @@ def main() -> int:
     parser.add_argument("work", type=Path)
     parser.add_argument("stages", nargs="+", choices=STAGES)
     parser.add_argument("--at-once", type=int, default=1)
+    parser.add_argument("--seeds", type=int, nargs="+", default=(), help="these alone, where the time is short")
     parser.add_argument("--commit", help="of this checkout, where there is no git")
     parser.add_argument("--trial", action="store_true", help="one small step each, to see that everything is there")
     given = parser.parse_args()
@@ -222,7 +226,7 @@ def main() -> int:
     make_one = partial(make, work=given.work.absolute(), commit=commit, is_trial=given.trial)
     with FileLock(given.work / "lock", timeout=0):
         write_questions(given.work)
-        failed = work_through(given.stages, given.at_once, make_one)
+        failed = work_through(given.stages, given.at_once, make_one, given.seeds)
     print(f"failed: {', '.join(failed) or 'none'}")
     return bool(failed)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import scrl
 from scrl.cli.train import file_and_overrides
+from scrl.config import GONE, GuardSettings, RunConfig, build_config, override, read_config, with_settings, write_config
 from scrl.config import NAMES as RUN
-from scrl.config import GuardSettings, RunConfig, build_config, override, read_config, with_settings, write_config
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, DataError
 from scrl.evaluation.settings import NAMES as EVALUATION
@@ -406,10 +406,10 @@ def test_long_names_are_their_own_long_names(values):
     assert not list(RUN.unknown(long))
 
 
-def test_a_setting_of_an_earlier_version_that_did_nothing_is_no_obstacle(tmp_path):
-    path, words = tmp_path / "config.yaml", "model: embedded\nquestions: arithmetic:easy\nchains: "
-    path.write_text(f"{words}0\n")
-    assert read_config(path) == build_config({"model": "embedded", "questions": "arithmetic:easy", "chains": 0})
-    path.write_text(f"{words}7\n")
-    with pytest.raises(DataError, match=r"config.yaml:3: chains: "):
+def test_settings_of_an_earlier_version_are_no_obstacle_where_they_did_what_is_done_now(tmp_path):
+    path, known = tmp_path / "config.yaml", {"model": "embedded", "questions": "arithmetic:easy"}
+    path.write_text(yaml.safe_dump(known | {"engine": "embedded"} | GONE))
+    assert read_config(path) == build_config(known)
+    path.write_text(yaml.safe_dump({"chains": 7} | known))
+    with pytest.raises(DataError, match=r"config.yaml:1: chains: "):
         read_config(path)

@@ -138,6 +138,11 @@ class RunConfig(Settings):
         decided = merged(merged(find_method(method).run, OFFICIAL if preset == "official" else {}), loss)
         return _with_defaults(merged(decided, values))
 
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _as_it_was_called(cls, value: Any) -> Any:
+        return "local" if value == "embedded" else value  # by runs of an earlier version
+
     @field_validator("lora", mode="before")
     @classmethod
     def _default_adapter(cls, value: Any) -> Any:
@@ -268,7 +273,7 @@ def read_config(path: Path | None, overrides: Iterable[str] = (), base: Mapping[
 
 def read_file(path: Path) -> dict[str, Any]:
     """The settings of a YAML file, under their long names; an unknown one is refused with its line."""
-    values = _without_gone(read_yaml(path))
+    values = without_equal(read_yaml(path), GONE)
     for name in NAMES.unknown(values):
         raise DataError(path, NAMES.about(name, is_option=False, more=_credit_names(values)), line_of(path, name))
     try:
@@ -287,13 +292,9 @@ def given_settings(overrides: Iterable[str]) -> dict[str, Any]:
 
 def _checked(values: Mapping[str, Any], *, is_option: bool = False) -> dict[str, Any]:
     """The values under their long names; an unknown one is refused."""
-    values = _without_gone(values)
+    values = without_equal(values, GONE)
     NAMES.refuse_unknown(values, is_option=is_option, more=_credit_names(values))
     return NAMES.long(values)
-
-
-def _without_gone(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in GONE or value != GONE[name]}
 
 
 def _credit_names(values: Mapping[str, Any]) -> list[str]:
@@ -328,6 +329,20 @@ def _value(text: str) -> Any:
     return parsed if is_yaml else text  # YAML reads `off` as false
 
 
-GONE = {"chains": 0, "passes": PASSES, "variants": 0}
-"""Settings that runs of an earlier version have, with the value that did nothing; any other is refused."""
+GONE: dict[str, Any] = {
+    "chains": 0, "passes": PASSES, "variants": 0, "force": False, "rephrased_column": None,
+    "credit": {"overlong_buffer": 0},
+    "dynamic_sampling": {"rounds": 0, "tolerance": 0.01},
+    "optimizer": {"betas": [0.9, 0.999], "masters": "auto"},
+    "compute": {
+        "micro_tokens": None, "packing": "auto", "vllm_memory": 0.4, "fused_layers": True, "attention": "sdpa",
+        "threads": None,
+    },
+    "evaluation": {"k": None, "is_off": False},
+    "guard": {
+        "max_same_answer_share": 0.5, "max_stock_label_share": 0.6, "min_entropy_ratio": 0.02, "min_length_ratio": 0.33,
+        "max_length_ratio": 3.0, "max_truncated_rise": 0.3, "max_no_answer_rise": 0.3, "max_label_flip_share": 0.5,
+    },
+}  # fmt: skip
+"""Settings that runs of earlier versions have, with the value that is still what happens; any other is refused."""
 NAMES = Names(RunConfig, RUN_NAMES, not_here=NOT_OF_A_RUN)

@@ -46,10 +46,9 @@ def without_equal(values: Mapping[str, Any], tree: Mapping[str, Any]) -> dict[st
     """`values` less the settings that have the same value in `tree`."""
     result: dict[str, Any] = {}
     for name, value in values.items():
-        if isinstance(value, Mapping) and isinstance(tree.get(name), Mapping):
-            result[name] = without_equal(value, tree[name])
-        elif name not in tree or value != tree[name]:
-            result[name] = value
+        if name not in tree or value != tree[name]:
+            is_tree = isinstance(value, Mapping) and isinstance(tree.get(name), Mapping)
+            result[name] = without_equal(value, tree[name]) if is_tree else value
     return result
 
 

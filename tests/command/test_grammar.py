@@ -60,8 +60,8 @@ def test_answers_takes_them_for_a_model_and_refuses_them_for_a_run(call, refusal
 
 
 def test_label_takes_those_that_credit_needs(call, rollouts, tmp_path):
-    new = ("--method", "scrl", "--trained", 2, "--seed", 3, "--max-tokens", 24, "--credit.min-share", 0.4)
-    old = ("--method", "scrl", "--trained", 2, "--seed", 3, "--max-tokens", 24, "--min-share", 0.4)
+    new = ("--method", "scrl", "--trained", 2, "--seed", 3, "--credit.min-share", 0.4)
+    old = ("--method", "scrl", "--trained", 2, "--seed", 3, "--min-share", 0.4)
     for name, words in {"new": new, "old": old}.items():
         assert call("label", rollouts, *words, "--out", name)[0] == 0
     assert (tmp_path / "new").read_bytes() == (tmp_path / "old").read_bytes()

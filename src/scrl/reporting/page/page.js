@@ -182,8 +182,7 @@ function load() {
   const reasons = Object.entries(METHODS).map(([name, method]) => [name, method.lacks(groups)]).filter(([, reason]) => reason);
   for (const input of document.querySelectorAll("[name=method]")) input.disabled = reasons.some(([name]) => name === input.value);
   $("refused").textContent = reasons.map(([name, reason]) => `${name} needs ${reason}.`).join(" ")
-    + (source.is_estimate ? " Entropies are estimates from log-probabilities." : "")
-    + (source.settings.overlong_buffer ? " What overlong_buffer takes off long completions is left out." : "");
+    + (source.is_estimate ? " Entropies are estimates from log-probabilities." : "");
   if (reasons.some(([name]) => name === state.method)) state.method = "ttrl";
   document.querySelector(`[name=method][value=${state.method}]`).checked = true;
   start();
