@@ -7,8 +7,8 @@ that reads nothing but arithmetic, such as an export of scrl's embedded one, nee
 over the questions the model votes on those without a label. An answer whose share stands out from its share over the
 other questions becomes the label, and stays. Questions with a label are trained on with GRPO; the others cost nothing.
 Equations are numbered as in the paper (arXiv:2603.19880). Nothing of the package is imported; a test checks that three
-steps give the same weights as the package, which adds: exact comparison of answers (here they are equal when their
-texts are), fast samplers, memory savings, evaluation, resuming, reports, other methods and engines.
+steps at a constant rate give the same weights as the package, which adds: exact comparison of answers (here they are
+equal when their texts are), fast samplers, memory savings, evaluation, resuming, reports, other methods and engines.
 
 Shapes: G completions of a question, T tokens, V vocabulary, P prompt, L all of a row.
 """

@@ -1,5 +1,6 @@
 """Settings: presets, named losses, the words of the command, and what is said about a wrong one."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,9 +17,10 @@ from scrl.errors import ConfigError, DataError
 from scrl.evaluation.settings import NAMES as EVALUATION
 from scrl.lab.endpoint_settings import NAMES as ENDPOINT
 from scrl.planning.plan import warnings
-from scrl.policy.settings import LoraSettings
+from scrl.policy.settings import LoraSettings, OptimizerSettings
 from scrl.recipes.demo import METHODS as DEMO_METHODS
 from scrl.recipes.demo import demo_config
+from scrl.sampling.settings import SamplingSettings
 from scrl.setting_names import FOREIGN_NAMES, foreign
 from scrl.settings import merged, setting_rows, tree_of
 
@@ -156,7 +158,7 @@ def test_in_settings_written_out_those_that_differ_from_what_preset_loss_and_ada
 def test_the_resolved_settings_are_read_back_as_they_were(changes, tmp_path):
     config = small(*changes)
     write_config(config, tmp_path / "config.yaml")
-    assert read_config(tmp_path / "config.yaml") == config
+    assert read_config(tmp_path / "config.yaml") == config.resolved()
 
 
 @pytest.mark.parametrize(("content", "reason"), [
@@ -408,8 +410,41 @@ def test_long_names_are_their_own_long_names(values):
 
 def test_settings_of_an_earlier_version_are_no_obstacle_where_they_did_what_is_done_now(tmp_path):
     path, known = tmp_path / "config.yaml", {"model": "embedded", "questions": "arithmetic:easy"}
-    path.write_text(yaml.safe_dump(known | {"engine": "embedded"} | GONE))
+    path.write_text(yaml.safe_dump(known | GONE))
     assert read_config(path) == build_config(known)
     path.write_text(yaml.safe_dump({"chains": 7} | known))
     with pytest.raises(DataError, match=r"config.yaml:1: chains: "):
         read_config(path)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "changes", [{"preset": "official"}, {"loss_variant": "dapo"}, {"lora": {}}, {"method": "ttrl"}]
+)
+def test_everything_that_decides_can_be_put_on_top_of_every_method(name, changes, tmp_path):
+    begun = build_config(BARE | {"method": name})
+    write_config(begun, tmp_path / "run.yaml")
+    fresh = build_config(BARE | {"method": name} | changes).resolved()
+    assert with_settings(begun, changes).resolved() == fresh
+    assert with_settings(read_config(tmp_path / "run.yaml"), changes).resolved() == fresh
+
+
+def test_what_a_method_leaves_open_is_as_the_paper_has_it():
+    own = replace(METHODS["ttrl"], name="own", run={"sampling": {"temperature": 0.3}})
+    assert own.run_settings == {"completions": 32, "label_votes": "present", "sampling": {"temperature": 0.3}}
+
+
+def test_settings_that_are_given_as_objects_decide_only_what_they_name():
+    config = RunConfig(**BARE, sampling=SamplingSettings(max_tokens=72), optimizer=OptimizerSettings(warmup=0.5))
+    assert (config.sampling.max_tokens, config.sampling.temperature) == (72, 0.6)
+    assert config.optimizer.warmup == 0.5
+
+
+def test_a_file_of_a_run_holds_every_setting_of_its_method(tmp_path):
+    write_config(build_config(BARE), tmp_path / "run.yaml")
+    assert yaml.safe_load((tmp_path / "run.yaml").read_text())["credit"]["min_contrast"] == 0.35
+
+
+def test_more_trained_than_a_method_samples_is_refused_with_where_the_number_comes_from():
+    with pytest.raises(ConfigError, match=r"trained \(32\).*\(16, the default of method 'contrast-label'\)"):
+        build_config(BARE | {"trained": 32})

@@ -18,9 +18,6 @@ FEWER = "steps=1, completions=8, trained=4,"
 
 def run_cells(steps):
     """All cells, in this process, with these in place of six steps."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
     names = {}
     for cell in CODE:
         print(f"== {cell['id']}", flush=True)
@@ -52,11 +49,7 @@ def test_it_uses_the_public_api_alone():
 
 def test_it_is_stored_with_its_outputs():
     assert all(cell["outputs"] and cell["execution_count"] for cell in CODE)
-    assert [output["name"] for cell in CODE for output in cell["outputs"] if "name" in output] == ["stdout"] * (
-        len(CODE) - 1
-    )
-    images = [output for cell in CODE for output in cell["outputs"] if "image/png" in output.get("data", {})]
-    assert len(images) == 1
+    assert [output["name"] for cell in CODE for output in cell["outputs"]] == ["stdout"] * len(CODE)
 
 
 def check_what_the_text_says(printed, steps=STEPS):

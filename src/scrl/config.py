@@ -5,6 +5,7 @@ config = read_config(Path("run.yaml"), ["optimizer.learning_rate=1e-6", "credit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -44,7 +45,7 @@ DECIDED: dict[str, Any] = {
 }  # fmt: skip
 """What a method, a preset, a loss variant or an adapter may decide."""
 DEFAULT_METHOD = "contrast-label"
-_DEFAULTS = METHODS[DEFAULT_METHOD].run
+_DEFAULTS = METHODS[DEFAULT_METHOD].run_settings
 PASSES = 4
 """How often a run visits each question unless `steps` is given."""
 
@@ -126,7 +127,10 @@ class RunConfig(Settings):
         """The method, the preset, the named loss, then what was given."""
         if not isinstance(values, Mapping):
             return values
-        values = NAMES.long(values)
+        values = {
+            name: value.model_dump(exclude_unset=True) if isinstance(value, Settings) else value
+            for name, value in NAMES.long(values).items()
+        }
         method, preset, variant = (
             str(values.get(name, cls.model_fields[name].default)) for name in ("method", "preset", "loss_variant")
         )
@@ -135,13 +139,8 @@ class RunConfig(Settings):
         loss: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
         if variant in ADVANTAGE_OF_VARIANT:
             loss["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
-        decided = merged(merged(find_method(method).run, OFFICIAL if preset == "official" else {}), loss)
+        decided = merged(merged(find_method(method).run_settings, OFFICIAL if preset == "official" else {}), loss)
         return _with_defaults(merged(decided, values))
-
-    @field_validator("engine", mode="before")
-    @classmethod
-    def _as_it_was_called(cls, value: Any) -> Any:
-        return "local" if value == "embedded" else value  # by runs of an earlier version
 
     @field_validator("lora", mode="before")
     @classmethod
@@ -151,7 +150,10 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _check_together(self) -> RunConfig:
         if self.trained > self.completions:
-            raise ConfigError(f"trained ({self.trained}) is more than completions ({self.completions}): lower it")
+            is_default = self.completions == find_method(self.method).run_settings["completions"]
+            more = f", the default of method {self.method!r}" if is_default else ""
+            reason = f"trained ({self.trained}) is more than completions ({self.completions}{more})"
+            raise ConfigError(f"{reason}: lower it, or sample more")
         if self.engine == "local" and self.engine_options:
             raise ConfigError(f"engine_options: the local engine has none; got {', '.join(self.engine_options)}")
         rule = self.rule()
@@ -173,6 +175,10 @@ class RunConfig(Settings):
             **self.credit,
         )
 
+    def resolved(self) -> RunConfig:
+        """The same, with every setting of the method, so that it means the same where defaults are others."""
+        return self.model_copy(update={"credit": self.rule().settings.model_dump(mode="json")})
+
     @property
     def votes_file(self) -> Path | None:
         """The file whose completions decide, if label_votes names one."""
@@ -186,6 +192,10 @@ class RunConfig(Settings):
     def votes_due(self, drawn: int | None, this_pass: int) -> bool:
         """Whether votes are drawn before a step of this pass; `drawn`: the pass for which they last were."""
         return self.draws_votes if drawn is None else self.label_votes == "round" and drawn < this_pass
+
+    def vote_rounds(self, epochs: float) -> int:
+        """How often votes are drawn apart in this many passes over the questions, for those without a label."""
+        return self.draws_votes * (math.ceil(epochs) if self.label_votes == "round" else 1)
 
     @property
     def votes_per_question(self) -> int:
@@ -222,10 +232,7 @@ def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
     """Fill in what is not given: an adapter decides the learning rate, a benchmark its reader, a reader the prompt."""
     questions, prompt = str(values.get("questions")), values.get("prompt", {})
     if values.get("lora") not in (None, False):
-        optimizer = values.get("optimizer", {})
-        if isinstance(optimizer, OptimizerSettings):
-            optimizer = optimizer.model_dump(exclude_unset=True)
-        values = merged({"optimizer": {"learning_rate": ADAPTER_LEARNING_RATE}}, values | {"optimizer": optimizer})
+        values = merged({"optimizer": {"learning_rate": ADAPTER_LEARNING_RATE}}, values)
     if values.get("reader") is None:
         values = merged(values, {"reader": sources.reader_of(questions)})
     if not isinstance(prompt, Mapping):
@@ -254,7 +261,7 @@ def on_top(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     given; the rest follows those that `over` names.
     """
     if _is_written_out(base) and any(name in over for name in DECIDERS):
-        plain = build_config({"model": "", "questions": ""} | {name: base[name] for name in DECIDERS})
+        plain = build_config({"model": "", "questions": ""} | {name: base[name] for name in DECIDERS}).resolved()
         base = without_equal(base, plain.model_dump(mode="json", include=DECIDED))
     return merged(base, over)
 
@@ -304,7 +311,7 @@ def _credit_names(values: Mapping[str, Any]) -> list[str]:
 
 def write_config(config: RunConfig, path: Path) -> None:
     """The resolved settings, as YAML that `read_config` takes back."""
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(config.resolved().model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     path.write_text(text, encoding="utf-8")
 
 
@@ -330,19 +337,14 @@ def _value(text: str) -> Any:
 
 
 GONE: dict[str, Any] = {
-    "chains": 0, "passes": PASSES, "variants": 0, "force": False, "rephrased_column": None,
-    "credit": {"overlong_buffer": 0},
-    "dynamic_sampling": {"rounds": 0, "tolerance": 0.01},
-    "optimizer": {"betas": [0.9, 0.999], "masters": "auto"},
-    "compute": {
-        "micro_tokens": None, "packing": "auto", "vllm_memory": 0.4, "fused_layers": True, "attention": "sdpa",
-        "threads": None,
-    },
-    "evaluation": {"k": None, "is_off": False},
-    "guard": {
-        "max_same_answer_share": 0.5, "max_stock_label_share": 0.6, "min_entropy_ratio": 0.02, "min_length_ratio": 0.33,
-        "max_length_ratio": 3.0, "max_truncated_rise": 0.3, "max_no_answer_rise": 0.3, "max_label_flip_share": 0.5,
-    },
+    "chains": 0, "engine": "embedded", "force": False, "passes": PASSES, "rephrased_column": None, "variants": 0,
+    "credit": {"overlong_buffer": 0, "reshape": "none"}, "optimizer": {"betas": [0.9, 0.999], "masters": "auto"},
+    "dynamic_sampling": {"rounds": 0, "tolerance": 0.01}, "evaluation": {"k": None, "is_off": False},
+    "compute": {"micro_tokens": None, "packing": "auto", "vllm_memory": 0.4, "fused_layers": True, "attention": "sdpa",
+                "threads": None},
+    "guard": {"max_same_answer_share": 0.5, "max_stock_label_share": 0.6, "min_entropy_ratio": 0.02,
+              "min_length_ratio": 0.33, "max_length_ratio": 3.0, "max_truncated_rise": 0.3, "max_no_answer_rise": 0.3,
+              "max_label_flip_share": 0.5},
 }  # fmt: skip
 """Settings that runs of earlier versions have, with the value that is still what happens; any other is refused."""
 NAMES = Names(RunConfig, RUN_NAMES, not_here=NOT_OF_A_RUN)

@@ -2,18 +2,17 @@
 
 import re
 import shutil
-from itertools import chain
 from pathlib import Path
 
 import pytest
-from line_files import read_lines, write_lines
+from line_files import read_lines
 from processes import scrl
 
 from scrl.cli.demo import demo as demo_command
 from scrl.errors import InputError
 from scrl.listener import Listener
 from scrl.recipes import reproduce
-from scrl.recipes.demo import METHODS, TITLES, Outcome, curves, lies, results_table, verdict
+from scrl.recipes.demo import METHODS, TITLES, Outcome, results_table, verdict
 from scrl.settings import merged
 from scrl.training.run_folder import RunFolder
 
@@ -63,15 +62,13 @@ def test_the_numbers_in_its_table_are_those_of_the_files(demo):
     folder, printed = demo
     row = re.compile(r"(start|TTRL|SCRL|ours) +(\S+) \[(\S+), (\S+)\] +(\S+) +(\S+) \[(\S+), (\S+)\] +(\S+)\s")
     found = {who: [float(number) for number in numbers] for who, *numbers in row.findall(printed)}
-    interval = ("pass@1", "pass@1_low", "pass@1_high")
+    figures = ("pass@1", "pass@1_low", "pass@1_high", "maj@16")
     expected = {}
     for method in METHODS:
-        metrics = read_lines(folder / method / "metrics.jsonl")
         lines = {(line["step"], line["benchmark"]): line for line in read_lines(folder / method / "evaluations.jsonl")}
         for step, who in ((0, "start"), (2, TITLES.get(method, method))):
-            stream, held_out = lines[step, "stream"], lines[step, "held-out"]
-            shares = [stream[key] for key in (*interval, "maj@16")] + [held_out[key] for key in interval]
-            expected.setdefault(who, [round(100 * share, 1) for share in (*shares, metrics[1]["stock_share"])])
+            shares = [lines[step, name][key] for name in ("stream", "held-out") for key in figures]
+            expected.setdefault(who, [round(100 * share, 1) for share in shares])
     assert found == expected
 
 
@@ -80,10 +77,7 @@ def test_its_sentences_are_those_of_the_files(demo):
     plain = " ".join(printed.split())
     runs = [folder / method for method in METHODS]
     outcomes = [Outcome.read(run, pytest.fail) for run in runs]
-    for sentence in (verdict(outcomes, 11), *lies(runs, pytest.fail)):
-        assert " ".join(sentence.split()) in plain
-    for _, *blocks in curves(outcomes).rows:
-        assert all(" ".join(line.split()) in plain for line in blocks)
+    assert " ".join(verdict(outcomes, 11).split()) in plain
     assert f"scrl answers {runs[-1].relative_to(folder.parent)}" in plain
 
 
@@ -130,9 +124,7 @@ def outcome(name, stream, held_out=(0.5,), *, start=(0.5, 0.5), at_16=(0.9, 0.6)
 
     before = (record(0, "stream", start), record(0, "held-out", held_out))
     after = (record(5, "stream", stream), record(5, "held-out", held_out))
-    shares = ((0.1, 0.0), (0.4, 1.0), (0.7, 0.9))
-    metrics = ({"pass@1": 0.5}, *({"stock_share": stock, "pass@1": right} for stock, right in shares))
-    return Outcome(name, before + after, metrics)
+    return Outcome(name, before + after)
 
 
 def test_the_highest_is_named_with_its_leads_and_noise_is_called_noise():
@@ -150,50 +142,10 @@ def test_the_highest_is_named_with_its_leads_and_noise_is_called_noise():
     assert found.endswith("-20.0 [-20.0, -20.0].")  # TTRL, which is worse than the start
 
 
-def test_the_table_and_the_curves_of_made_up_runs():
+def test_the_table_of_made_up_runs():
     one, other = outcome("ttrl", (0.6, 0.6)), outcome("contrast", (0.8, 0.8))
     assert results_table([one, other]).texts == [
-        ["start", "50.0 [40.0, 60.0]", "60.0", "50.0 [40.0, 60.0]", "10.0"],
-        ["TTRL", "60.0 [50.0, 70.0]", "60.0", "50.0 [40.0, 60.0]", "40.0"],
-        ["contrast", "80.0 [70.0, 90.0]", "60.0", "50.0 [40.0, 60.0]", "40.0"],
+        ["start", "50.0 [40.0, 60.0]", "60.0", "50.0 [40.0, 60.0]", "60.0"],
+        ["TTRL", "60.0 [50.0, 70.0]", "60.0", "50.0 [40.0, 60.0]", "60.0"],
+        ["contrast", "80.0 [70.0, 90.0]", "60.0", "50.0 [40.0, 60.0]", "60.0"],
     ]
-    # 0 and 0.1: the first eighth; 0.4: the fourth; 0.7: the sixth
-    assert curves([one]).rows == (("TTRL", " ▁▄▆", "▅▁██"),)
-
-
-# Where consensus lied
-
-
-def votes(question, step, answers, *, right, positive=None, negatives=(), advantage=1.0):
-    """The lines of one visit."""
-    for sample, answer in enumerate(answers):
-        yield {
-            "question_id": question, "step": step, "sample": sample, "question": f"Compute {question}.", "gold": right,
-            "completion": f"It is {answer}.", "answer_class": answer, "correct": answer == right, "reward": 0.0,
-            "advantage": advantage if sample < 2 else None,
-            "label": "positive" if answer == positive else "negative" if answer in negatives else None,
-        }  # fmt: skip
-
-
-def write(folder, *visits):
-    folder.mkdir()
-    return write_lines(folder / "rollouts.jsonl", chain(*visits)).parent
-
-
-def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
-    ttrl = write(
-        tmp_path / "ttrl",
-        votes("2+2", 0, ["4", "4", "5"], right="4", positive="4"),
-        votes("3*9", 0, ["28", "28", "27", "1"], right="27", positive="28", advantage=0.5),
-        votes("3*9", 4, ["28", "28", "28", "27"], right="27", positive="28"),
-    )
-    scrl_ = write(
-        tmp_path / "scrl",
-        votes("2+2", 0, ["4", "4", "5"], right="4", positive="4"),
-        votes("3*9", 0, ["28", "28", "27", "1"], right="27", negatives=("1",), advantage=-0.25),
-        votes("3*9", 4, ["27", "27", "28", None], right="27", positive="27"),
-    )
-    told = (
-        "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. At the last visit it has: TTRL 1 of 4, SCRL 2 of 4."
-    )
-    assert list(lies([ttrl, scrl_], pytest.fail)) == [told]

@@ -212,7 +212,6 @@ FEW = [row("q", str(n), 0.1 + n / 100) for n in range(8)]
         (FEW, [], "rare enough", True),
         (FEW, ["--method", "scrl-without-negative"], "rare enough", False),
         (FEW, ["--method", "inverted"], "rare enough", False),  # it rules out the most frequent one
-        (FEW, ["--method", "etmr", "--trained", 1], "every advantage is 0", False),
         (FEW, ["--trained", 1], "every advantage is 0", True),
         (FEW, ["--reader", "regex:zzz"], "--reader number", True),
         (FEW, [], "--std-floor", True),

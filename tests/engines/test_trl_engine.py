@@ -46,6 +46,7 @@ from trl_runs import (
 from scrl.engines.trl import run as trl_run
 from scrl.engines.trl.rollouts import Rollouts
 from scrl.engines.trl.settings import check_config, grpo_settings
+from scrl.reporting.rollout_votes import read_votes
 
 pytestmark = [pytest.mark.trl, pytest.mark.filterwarnings("ignore")]  # TRL's and its libraries' own
 CPU = ComputeSettings(device="cpu")
@@ -214,11 +215,18 @@ ELSEWHERE = (
 """The second step needs the votes of the first: the shares of fewer than 8 other questions count as 0."""
 
 
+FEW_LABELS = (
+    "method=contrast-label", "label_votes=round", "questions=arithmetic:medium:train:8", "questions_per_step=4",
+    "credit.min_contrast=0.75",
+)  # fmt: skip
+"""Fewer than a step has questions."""
+
+
 @pytest.mark.parametrize(
     ("changes", "signal"),
     [
         (("questions_per_update=2", "trained=3"), False), (("questions_per_update=2", "trained=3"), True),
-        (ELSEWHERE, False), (("method=contrast-label", "label_votes=round"), False),
+        (ELSEWHERE, False), (FEW_LABELS, False),
     ],
     ids=["dies", "is stopped", "with the votes of other questions", "with votes drawn apart"],
 )  # fmt: skip
@@ -227,6 +235,11 @@ def test_a_run_goes_on_as_if_nothing_had_happened(changes, signal, tmp_path, mon
     trl_run.train(config, tmp_path / "whole", Listener())
     if config.label_votes == "present":
         check_run(tmp_path / "whole", config)
+    else:
+        asked = read_votes(tmp_path / "whole" / "rollouts.jsonl", pytest.fail)  # refuses a sample that is there twice
+        first = [each.visits[0].votes.values() for each in asked.values() if each.visits[0].step == 0]
+        assert len(first) == 4
+        assert 0 < sum(any(votes.label for votes in each) for each in first) < 4
     as_it_is = trl_run.TrlRun.on_step
 
     def on_step(self, groups_B, metrics):

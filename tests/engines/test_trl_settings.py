@@ -155,11 +155,6 @@ def test_the_local_engine_has_no_options():
         config("engine=local", "engine_options.use_vllm=true")
 
 
-def test_a_file_that_still_says_embedded_is_told_the_engines_name():
-    with pytest.raises(ConfigError, match=r"^engine: .*local"):
-        config("engine=embedded")
-
-
 def test_the_local_engine_is_one_process(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="engine: trl"):

@@ -244,6 +244,16 @@ def test_all_questions_are_sampled_where_a_label_is_not_all_that_teaches(queue, 
     assert trainer.votes_pass == 0
 
 
+def test_a_question_whose_votes_could_not_be_sampled_has_no_answer(queue, voting, monkeypatch):
+    monkeypatch.setattr("scrl.credit.elsewhere.MIN_OTHERS", 1)
+    monkeypatch.setitem(SCRIPT, "everything", [*[RuntimeError("the server is gone")] * 6, *[None] * 32])
+    trainer = voting(method="contrast", label_votes="start")
+    asked, metrics = zip(*(take_whole_step(trainer, step) for step in (1, 2)), strict=True)
+    assert {*asked[0], *asked[1]} == set(QUESTIONS)
+    assert metrics[0]["scrl/votes_drawn"] == 18
+    assert trainer.label_votes.votes["q3"] == (None,)
+
+
 def test_a_resumed_run_knows_the_votes_of_earlier_steps(queue, model, tmp_path, monkeypatch):
     monkeypatch.setattr("scrl.credit.elsewhere.MIN_OTHERS", 1)
     config = verl_config(model, method="contrast")

@@ -281,6 +281,8 @@ class Writer:
             number = sum(json.loads(line)["asked"] == asked for line in log)
             log.write(json.dumps({"asked": asked, "prompt": prompt} | sampling_params) + "\n")
         answer = self.script[asked][number]
+        if isinstance(answer, Exception):
+            raise answer
         text = f"so \\boxed{{{answer}}}" if answer else "I do not know"
         return TokenOutput(token_ids=[*tokenizer.encode(text), tokenizer.eos_token_id])
 

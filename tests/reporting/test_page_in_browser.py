@@ -22,6 +22,7 @@ SLIDERS = {
     "scrl": {"min_share": 200, "min_margin": 100, "max_negative_share": 100, "entropy_weight": 200},
     "ttrl": {},
     "contrast": {"elsewhere_weight": 100},
+    "contrast-label": {"elsewhere_weight": 40, "min_contrast": 200},
 }
 """How many steps of 0.005, or for β of 0.05, the random settings are drawn from."""
 MOVE = """(([method, values]) => {
@@ -79,9 +80,9 @@ def test_labels_rewards_and_counts_equal_pythons_at_50_random_settings(tmp_path,
     browser, rng = opened(page_of(path)), random.Random(1)
     labels = set()
     for number in range(50):
-        method = "contrast" if number % 5 == 4 else "ttrl" if number == 0 else "scrl"
-        unit = 0.05 if method == "contrast" else 0.005
-        settings = {name: round(unit * rng.randrange(most), 3) for name, most in SLIDERS[method].items()}
+        method = {4: "contrast", 3: "contrast-label"}.get(number % 5, "scrl") if number else "ttrl"
+        units = {name: 0.05 if name == "elsewhere_weight" else 0.005 for name in SLIDERS[method]}
+        settings = {name: round(units[name] * rng.randrange(1, most), 3) for name, most in SLIDERS[method].items()}
         found = browser.run(f"{MOVE}({json.dumps([method, settings])})")
         rule = credit_rule(method, **settings)
         credits = {credit["id"]: credit for credit in found["credits"]}

@@ -1,6 +1,7 @@
 """Runs whose labels come from votes drawn apart: what is drawn when, what is sampled, and that a stop changes nothing."""
 
 import json
+import math
 from collections import Counter
 
 import pytest
@@ -65,6 +66,14 @@ def test_batches_are_of_nearly_equal_size(finished):
     asked = Counter(row["step"] for row in read_lines(folder / "rollouts.jsonl") if row["sample"] == 0)
     assert max(asked.values()) <= 6
     assert sorted(asked) == list(range(5))
+
+
+def test_the_learning_rate_falls_to_its_end_however_few_questions_have_a_label(finished):
+    _, folder, _ = finished
+    rates = [line["learning_rate"] for line in metrics(folder)]
+    sizes = Counter(row["step"] for row in read_lines(folder / "rollouts.jsonl") if row["sample"] == 0)
+    falling = sum(sizes.values()) - round(0.03 * sum(sizes.values()))  # updates after the warm-up, one per question
+    assert rates[-1] == pytest.approx(1e-4 * (1 + math.cos(math.pi * (falling - 1) / falling)) / 2)
 
 
 def test_a_run_stopped_and_resumed_ends_the_same(finished, tmp_path, no_report):

@@ -83,7 +83,7 @@ def test_etmr_samples_trees_for_training_alone(tmp_path, monkeypatch):
     monkeypatch.setattr("scrl.sampling.groups.sample_tree", watched)
     # evaluated before and after, with three completions per question, which no tree has: those are drawn on their own
     measured = ("evaluation.completions=3",)
-    do(tmp_path / "run", *TINY, "steps=2", "method=etmr", "completions=10", "credit.reshape=residual", *measured)
+    do(tmp_path / "run", *TINY, "steps=2", "method=etmr", "completions=10", *measured)
     assert [(step, tree) for step, tree, _ in grown] == [(0, Tree(2, 2, 2)), (1, Tree(2, 2, 2))]
     for step, (line, (_, _, tokens)) in enumerate(zip(metrics(tmp_path / "run"), grown, strict=True)):
         lengths = [each["num_tokens"] for each in rollouts(tmp_path / "run") if each["step"] == step]

@@ -47,3 +47,21 @@ def test_fewer_questions_than_a_batch_are_one_batch_unless_it_is_dropped():
     assert len(QuestionStream(SEVEN, 8, seed=0).batch(3)) == 7
     with pytest.raises(ConfigError, match=r"questions_per_step: there are 7 questions"):
         QuestionStream(SEVEN, 8, seed=0, drop_last=True)
+
+
+def test_steps_of_one_size_ask_different_questions_and_those_with_a_label_first():
+    stream = QuestionStream(SEVEN, 3, seed=0).only(["q1", "q2", "q4", "q6"])
+    assert [len(stream.batch(step)) for step in range(4)] == [2, 2, 2, 2]
+    for step in range(4):
+        asked = [question.id for question in stream.filled(step, 3, SEVEN)]
+        assert asked[:2] == ids(stream, step)
+        assert len(set(asked)) == 3
+        assert set(asked) <= {"q1", "q2", "q4", "q6"}
+    asked = [question.id for question in stream.filled(1, 6, SEVEN)]
+    assert (set(asked[:4]), asked[4:]) == ({"q1", "q2", "q4", "q6"}, ["q0", "q3"])
+
+
+def test_updates_of_nearly_equal_batches():
+    stream = QuestionStream(SEVEN, 3, seed=0).only([f"q{number}" for number in range(5)])  # 3 + 2
+    assert stream.updates(3, 1) == 3 + 2 + 3
+    assert stream.updates(2, 2) == 2 + 1

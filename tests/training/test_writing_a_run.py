@@ -32,7 +32,7 @@ def test_a_new_folder_holds_the_settings_the_environment_and_three_empty_files(f
     names = {path.name for path in folder.path.iterdir()}
     assert names == {"checkpoints", "config.yaml", "environment.json", *FILES}
     assert all((folder.path / name).read_bytes() == b"" for name in FILES)
-    assert folder.config() == small()
+    assert folder.config() == small().resolved()
     assert json.loads((folder.path / "environment.json").read_text()) == environment(small(), "cpu")
 
 

@@ -46,7 +46,7 @@ def audit(
     rollouts
         File of completions, as for scrl label.
     method
-        A method to look at in place of the default six; repeat for more. One that the file cannot serve is named with
+        A method to look at in place of the default ones; repeat for more. One that the file cannot serve is named with
         the reason. etmr would have the row of ttrl: it differs in how completions are sampled.
     out
         File for all figures, as JSON.

@@ -30,7 +30,7 @@ what is right; it answers each question many times and learns from the votes.
         and rules out answers that are rare (below {max_negative_share:.1%}) and uncertain.
   ours  rewards an answer whose share of the votes, less {elsewhere_weight:g} times its share
         over the other questions, is {min_contrast:.0%} or more. Votes are drawn before each
-        pass over the questions, and a label stays. The default: contrast-label.
+        pass over the questions, and a label stays. This is the default, contrast-label.
 
 Same start, same questions, {steps} steps each: a few minutes on two cores.
 """
@@ -84,11 +84,7 @@ def demo(
     runs = [folder / method for method in METHODS]
     report = write_report(runs, folder / "report.html")
     outcomes = [Outcome.read(run, console.print) for run in runs]
-    console.print(as_terminal(recipe.curves(outcomes)))
     console.print(as_terminal(recipe.results_table(outcomes)))
-    console.print("Where consensus lied at the first visit:")
-    for story in recipe.lies(runs, console.print):
-        console.print(f"* {story}")
     console.print(f"\n{recipe.verdict(outcomes, seed)}\n")
     console.print(f"{time.perf_counter() - started:.0f} s. The whole story: {report}", soft_wrap=True)
     console.print(NEXT.format(run=runs[-1]), soft_wrap=True)

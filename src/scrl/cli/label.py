@@ -29,10 +29,8 @@ from scrl.setting_names import Names, as_option
 
 _SAMPLED = "the completions of the file were sampled already; it is a setting of scrl train"
 NOT_HERE = {
-    "model": _SAMPLED,
-    "questions": _SAMPLED,
+    **dict.fromkeys(("model", "questions", "temperature", "max_tokens"), _SAMPLED),
     "completions": "all completions of the file vote; --trained says how many of them are trained on",
-    "temperature": _SAMPLED,
     "steps": "votes are counted step by step, as the file has them",
     "learning_rate": "nothing is trained here; it is a setting of scrl train",
 }

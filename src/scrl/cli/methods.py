@@ -59,7 +59,7 @@ def about(method: Method) -> Iterator[str]:
         yield "needs: nothing besides votes"
     beyond = [words for field, words in BEYOND_REWARDS.items() if getattr(method, field) is not None]
     yield f"decides: {', '.join([*(['labels'] if method.has_labels else []), 'rewards', *beyond])}"
-    yield f"a run has, unless given: {', '.join(f'{name} {value}' for name, value in leaves(method.run))}"
+    yield f"defaults of a run: {', '.join(f'{name} {value}' for name, value in leaves(method.run_settings))}"
     yield "settings: --credit.NAME VALUE in scrl train, --NAME VALUE in scrl label"
 
 

@@ -76,7 +76,7 @@ class BarProgress(PlainProgress):
     def progress(self, benchmark: str, questions: int, total: int) -> None:
         """A second bar, for as long as questions are left."""
         if self._evaluation is None:
-            self._evaluation = self._bar.add_task(f"evaluating {benchmark}", total=total, words="")
+            self._evaluation = self._bar.add_task(benchmark, total=total, words="")
         self._bar.update(self._evaluation, completed=questions)
         if questions == total:
             self._bar.remove_task(self._evaluation)

@@ -105,8 +105,9 @@ def _resume(settings: Sequence[str], folder: Path | None) -> None:
     from scrl.training.run_folder import RunFolder
 
     config = RunFolder(folder).config()
-    saved = config.model_dump(mode="json")
-    changes = list(changed_settings(saved, run_config(settings, saved).model_dump(mode="json"))) if settings else []
+    saved = config.resolved().model_dump(mode="json")
+    now = run_config(settings, saved).resolved().model_dump(mode="json")
+    changes = list(changed_settings(saved, now)) if settings else []
     if changes:
         raise ConfigError(f"--resume: {_other_settings(changes, config.engine, folder)}")
     check_engine(config)

@@ -18,7 +18,7 @@ from scrl.records import Elsewhere, Tally
 
 MIN_OTHERS = 8
 """While fewer other questions have been seen, p̄ counts as 0: a mean over so few says little."""
-REPEATED = "right answers repeat over the questions (yes or no, A to D), --credit.elsewhere-weight 0 lets them count"
+REPEATED = "right answers repeat across questions (yes or no, A to D), set --credit.elsewhere-weight 0"
 """What to do where p̄ says nothing."""
 NUM_STOCK = 3
 """The most popular answers elsewhere, this many, are called stock answers."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +21,7 @@ from scrl.credit.rewards import spread
 from scrl.errors import InputError
 from scrl.records import FACTS, Elsewhere, Floats, Group, Labels, Tally, Truth
 from scrl.seeds import generator_for
-from scrl.settings import Settings
+from scrl.settings import Settings, merged
 
 __all__ = [
     "FACTS", "NEEDS", "CreditSettings", "Elsewhere", "Evidence", "Field", "Floats", "Group", "Labels", "Method",
@@ -170,19 +169,7 @@ class Tree:
         return self.roots * (1 + self.forks * self.branches)
 
 
-def never(settings: CreditSettings) -> bool:  # noqa: ARG001 - given a method's settings
-    """False, whatever the settings."""
-    return False
-
-
-def always(settings: CreditSettings) -> bool:  # noqa: ARG001 - given a method's settings
-    """True, whatever the settings."""
-    return True
-
-
-AS_PRINTED: Mapping[str, Any] = MappingProxyType(
-    {"completions": 32, "label_votes": "present", "sampling": {"temperature": 1.0}}
-)
+AS_PRINTED = {"completions": 32, "label_votes": "present", "sampling": {"temperature": 1.0}}
 """How the paper runs its methods."""
 
 
@@ -203,16 +190,21 @@ class Method:
     """Which of NEEDS it requires, given its settings."""
     has_negatives: bool = True
     """Whether it can rule answers out."""
-    is_silent_without_label: Callable[[Any], bool] = never
-    """Whether all completions of a question without a positive label earn the same, given its settings."""
+    is_silent_without_label: bool = False
+    """Whether all completions of a question without a positive label earn the same."""
     weighs_votes: bool = False
     """Whether a vote weighs by facts of its own completion, so that no others can vote in its place (`label_votes`)."""
     advantage: Callable[[Evidence, Labels, Shaped, Sequence[int], Any], SplitAdvantage] | None = None
     """The advantages of the completions trained on; None: by `advantage`, from their rewards."""
     plan: Callable[[int, Any], Tree] | None = None
     """How the N completions are sampled, if they share beginnings (ETMR); None: independently."""
-    run: Mapping[str, Any] = field(default_factory=lambda: AS_PRINTED)
-    """Settings of a run that it takes unless they are given: how many completions, how warm, and who votes."""
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """Where a run that leaves them open differs from AS_PRINTED: how many completions, how warm, and who votes."""
+
+    @property
+    def run_settings(self) -> dict[str, Any]:
+        """Settings of a run that it takes unless they are given."""
+        return merged(AS_PRINTED, self.run)
 
     @property
     def has_labels(self) -> bool:

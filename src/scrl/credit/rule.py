@@ -85,7 +85,7 @@ class CreditRule:
     @property
     def is_silent_without_label(self) -> bool:
         """Whether no completion of a question without a positive label can have an advantage."""
-        return self.method.is_silent_without_label(self.settings) and self.method.advantage is None
+        return self.method.is_silent_without_label and self.method.advantage is None
 
     def evidence(
         self, group: Group, classes: Classes | None = None, votes: Sequence[str | None] | None = None, **more: Any

@@ -203,23 +203,19 @@ def _one_per_question(values_Q: Sequence[float] | Floats, name: str) -> Floats:
 TRANSITIONS = {"learned": (False, True), "kept": (True, True), "lost": (True, False), "never right": (False, False)}
 """Whether the majority was right before and after."""
 TIES = "a tie of two counts as right here, as half in maj@k"
-"""How `count_transitions` counts, for readers who see its numbers beside maj@k."""
+"""How `majority_transitions` counts, for readers who see its numbers beside maj@k."""
 
 
 def majority_transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int] | None:
-    """The transitions between two evaluations of the same questions, by maj@k with the largest k they share, if any."""
+    """How many questions were learned, kept, lost and never right, by maj@k with the largest k that both have, if any.
+
+    Values are chances that the majority is right: a tie of two counts as right, one of three does not.
+    """
     names = [key.removesuffix("_by_question") for key in before if key.endswith("_by_question") and key in after]
     votes = [(int(match[2]), name) for name in names if (match := PASS_OR_MAJ.fullmatch(name)) and match[1] == "maj"]
     if not votes:
         return None
     key = f"{max(votes)[1]}_by_question"
-    return count_transitions(before[key], after[key])
-
-
-def count_transitions(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, int]:
-    """How many of the questions that both have were learned, kept, lost and never right.
-
-    Values are chances that the majority is right: a tie of two counts as right, one of three does not.
-    """
-    changes = Counter((before[name] >= 0.5, after[name] >= 0.5) for name in before if name in after)
+    pairs = [(value, after[key][name]) for name, value in before[key].items() if name in after[key]]
+    changes = Counter((first >= 0.5, last >= 0.5) for first, last in pairs)
     return {name: changes[change] for name, change in TRANSITIONS.items()}

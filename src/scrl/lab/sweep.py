@@ -39,6 +39,10 @@ GRID: dict[str, dict[str, tuple[Any, ...]]] = {
         "entropy_weight": (0.0, 0.05, 0.1, 0.2),
     },
     "contrast": {"elsewhere_weight": tuple(number / 4 for number in range(13))},
+    "contrast-label": {
+        "elsewhere_weight": tuple(number / 4 for number in range(13)),
+        "min_contrast": tuple(number / 20 for number in range(1, 21)),
+    },
 }
 """The values tried by default: 10,000 settings of scrl, its defaults among them."""
 THRESHOLDS = ("min_share", "min_margin")

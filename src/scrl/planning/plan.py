@@ -63,9 +63,7 @@ def make_plan(config: RunConfig) -> Plan:
     updates = stream.updates(config.steps, config.questions_per_update)
     epochs = config.steps / stream.steps_per_epoch
     completions = config.steps * work.questions * config.completions
-    if config.draws_votes:
-        rounds = math.ceil(epochs) if config.label_votes == "round" else 1
-        completions += rounds * len(questions) * config.votes_per_question
+    completions += config.vote_rounds(epochs) * len(questions) * config.votes_per_question
     memory = memory_bytes(shape, work)
     amounts = ", ".join(f"{name} {amount / GIB:.2f}" for name, amount in memory.items() if amount)
     checkpoints: list[str] = []
@@ -122,7 +120,7 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
     if "elsewhere" in rule.needs and num_questions <= MIN_OTHERS:
         yield few_others(num_questions - 1)
     if config.reader == "choice" and getattr(rule.settings, "elsewhere_weight", None):
-        yield f"reader choice: {REPEATED}"
+        yield f"reader choice: if {REPEATED}"
     usual = OptimizerSettings().learning_rate if config.lora is None else ADAPTER_LEARNING_RATE
     if num_weights > TINY_MODEL and not usual / FAR_OFF <= rate <= usual * FAR_OFF:
         yield f"WARNING: optimizer.learning_rate is {rate:g}; {usual:g} is usual; so far off, runs fail or do nothing"

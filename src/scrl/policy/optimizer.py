@@ -79,15 +79,15 @@ class _Scheduled:
     """
 
     def __init__(self, settings: OptimizerSettings, updates: int) -> None:
-        """`updates` is the length of the whole run, which the schedule needs."""
         self._settings = settings
-        self._updates = updates
+        self.updates = updates
+        """Those of the whole run, which the schedule needs; they may become known only in its course."""
         self.update = 0
 
     @property
     def learning_rate(self) -> float:
         """The learning rate of the next update."""
-        return self._settings.learning_rate * learning_rate_factor(self.update, self._updates, self._settings)
+        return self._settings.learning_rate * learning_rate_factor(self.update, self.updates, self._settings)
 
     def expect(self, micro_batches: int) -> None:
         """Called before the first backward pass with the number of passes that the gradient is the sum of."""

@@ -163,7 +163,7 @@ def train_or_resume(config: RunConfig, folder: Path, listener: Listener) -> None
     if not (folder / "config.yaml").is_file():
         engine_of(config).train(config, folder, listener)
         return
-    if RunFolder(folder).config() != config:
+    if RunFolder(folder).config().resolved() != config.resolved():
         raise _other_settings(folder)
     if not ((step_of(folder.joinpath(*LAST)) or 0) >= config.steps and (folder / "report.html").is_file()):
         engine_of(config).resume(folder, listener)
@@ -191,7 +191,8 @@ def rollout_settings(job: Job, choices: Choices, seed: int, model: str) -> Measu
 def voting_settings(job: Job, choices: Choices, config: RunConfig, run: Path) -> MeasurementSettings:
     """The start model with as many completions per question as the run's tokens would have bought."""
     lines = read_finished(run / "metrics.jsonl")
-    completions = sum(line["tokens"] for line in lines) / lines[0]["length_mean"]  # as long as the start model's
+    tokens = sum(line["tokens"] + line.get("tokens_votes", 0) for line in lines)
+    completions = tokens / lines[0]["length_mean"]  # as long as the start model's
     votes = max(1, round(completions / len(_questions(config))))
     return _settings(job, choices, [config.questions], AS_MEASURED, samples=votes, seed=config.seed, model=config.model)
 

@@ -65,7 +65,8 @@ def _question(question: ShownQuestion) -> dict[str, Any]:
     visits = question.votes.visits
     named = _named(visits)
     bars = []
-    for visit in _thin_out(visits):
+    places = sorted({round(bar * (len(visits) - 1) / (MAX_BARS - 1)) for bar in range(MAX_BARS)})  # evenly spread
+    for visit in (visits[place] for place in places):
         counts, missing = [visit.count(key) for key in named], visit.count(None)
         bars.append([visit.step, *counts, visit.size - sum(counts) - missing, missing])
     return {
@@ -129,13 +130,6 @@ def _named(visits: Sequence[Visit]) -> list[str]:
     winners = [key for key in (visits[-1].majority, visits[0].majority) if key is not None]
     others = sorted(counts, key=lambda key: (-counts[key], key))
     return list(dict.fromkeys([*right, *winners, *others]))[:NUM_NAMED]
-
-
-def _thin_out(visits: Sequence[Visit]) -> list[Visit]:
-    """At most MAX_BARS visits, evenly spread, the first and the last among them."""
-    if len(visits) <= MAX_BARS:
-        return list(visits)
-    return [visits[round(place * (len(visits) - 1) / (MAX_BARS - 1))] for place in range(MAX_BARS)]
 
 
 def _text(text: str, most: int) -> str:

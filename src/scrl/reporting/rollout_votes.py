@@ -89,18 +89,9 @@ class Visit:
         return next((key for key, _ in self.classes), None)
 
     @property
-    def is_majority_wrong(self) -> bool:
-        """Whether no right answer is among the most frequent; one that is tied is not wrong."""
-        return self.is_graded and self.majority is not None and not any(_majority_right(self))
-
-    @property
     def right(self) -> str | None:
         """The right answer, where some completion gave it and gold is known."""
         return next((key for key, votes in self.votes.items() if votes.is_right), None)
-
-    @property
-    def right_votes(self) -> int:
-        return sum(votes.count for votes in self.votes.values() if votes.is_right)
 
     @property
     def tally(self) -> Tally:

@@ -30,7 +30,7 @@ NUM_EXCERPTS = 2
 MOST_CHARACTERS = 2_000_000
 """The most characters of all excerpts of a page together; with many questions each is shorter."""
 LABEL_WORDS = {"positive": "positive label", "negative": "ruled out", None: "no label"}
-EXPLORED = ("scrl", "ttrl", "contrast")
+EXPLORED = ("scrl", "ttrl", "contrast", "contrast-label")
 """The methods whose labels and rewards the page computes itself."""
 FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 EVALUATION = "evaluation.yaml"

@@ -233,7 +233,7 @@ def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 def prepare(config: RunConfig, folder: RunFolder, listener: Listener, compute: ComputeSettings) -> BaseRun:
     """Load questions and model; `compute` says where the model goes."""
-    rule = config.rule()
+    config, rule = config.resolved(), config.rule()
     is_begun = (folder.path / "config.yaml").is_file()  # then its checkpoint has the votes
     if config.votes_file is not None and not config.votes_file.exists() and not is_begun:
         near = did_you_mean(config.label_votes, WHOSE)

@@ -77,7 +77,7 @@ def label_note(votes: LabelVotes, rule: CreditRule, questions: int) -> str | Non
     if not rule.method.has_labels:
         return None
     if rule.is_silent_without_label and not votes.labels:
-        fix = f"Ask less of a label (scrl methods {rule.method.name}), or use label_votes: present."
+        fix = f"Ask less of a label (scrl methods {rule.method.name}), or take another method (scrl methods)."
         if getattr(rule.settings, "elsewhere_weight", None):
             fix += f" If {REPEATED}."
         raise TrainingError(f"label_votes: no question has a label, so there is nothing to train on. {fix}")

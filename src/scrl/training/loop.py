@@ -107,6 +107,8 @@ def take_steps(run: Run) -> None:
         torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
         votes = run.draw_label_votes()  # may give labels, on which `teaching` depends
         stream, seconds = run.teaching, dict[str, float]()
+        done, planned = (stream.updates(steps, config.questions_per_update) for steps in (state.step, config.steps))
+        run.policy.optimizer.updates = run.policy.optimizer.update + planned - done
         with timed(seconds, "seconds_rollout"):
             sampled_B = run.sample_step(stream.batch(state.step))
         with timed(seconds, "seconds_credit"):

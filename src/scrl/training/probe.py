@@ -164,8 +164,8 @@ def cost_note(
     passes = 4 if policy.is_checkpointed else 3
     step = rollout(groups, config.completions) + passes * probe.score_seconds * groups * config.trained / n
     total = config.steps * step
-    if config.draws_votes:
-        total += rollout(num_questions, config.votes_per_question)
+    rounds = config.vote_rounds(config.steps * config.questions_per_step / num_questions)
+    total += rounds * rollout(num_questions, config.votes_per_question)
     if not evaluation.is_off:
         times = 2 if not evaluation.every else 1 + math.ceil(config.steps / evaluation.every)
         total += times * sum(rollout(number, evaluation.completions) for number in measured)

@@ -135,7 +135,8 @@ def permitted_changes(settings: Mapping[str, Any], config: RunConfig, permitted:
         saved = build_config(settings)
     except ConfigError as error:
         raise InputError(f"the checkpoint's settings cannot be read: {error}") from error
-    changes = list(changed_settings(saved.model_dump(mode="json"), config.model_dump(mode="json")))
+    before, now = (each.resolved().model_dump(mode="json") for each in (saved, config))
+    changes = list(changed_settings(before, now))
     fixed = [words for name, words in changes if name.split(".")[0] not in permitted]
     if fixed:
         fix = f"Put them back; only {', '.join(permitted)} may change."

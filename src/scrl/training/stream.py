@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -40,14 +41,17 @@ class QuestionStream:
         """The questions of one step."""
         epoch, place = divmod(step, self.steps_per_epoch)
         order = generator_for(self.seed, "order", epoch).permutation(len(self.questions))
-        chosen = order[place * self.batch_size : (place + 1) * self.batch_size]
-        if self.is_even:
-            chosen = np.array_split(order, self.steps_per_epoch)[place]
-        return [self.questions[number] for number in chosen]
+        return [self.questions[number] for number in self._batches(order)[place]]
 
-    def since(self, step: int) -> Iterator[Question]:
-        """The questions of this step and of all that follow, for engines whose steps are all of one size."""
-        return (question for each in count(step) for question in self.batch(each))
+    def _batches(self, order: Any) -> list[Any]:
+        if self.is_even:
+            return np.array_split(order, self.steps_per_epoch)
+        return [order[step * self.batch_size :][: self.batch_size] for step in range(self.steps_per_epoch)]
+
+    def filled(self, step: int, size: int, others: Iterable[Question]) -> list[Question]:
+        """This many different questions, where steps are of one size: of this step, of the next ones, then others."""
+        coming = chain.from_iterable(self.batch(each) for each in range(step, step + 2 * self.steps_per_epoch))
+        return list(dict.fromkeys(chain(coming, others)))[:size]
 
     def only(self, ids: Collection[str]) -> QuestionStream:
         """The questions with these ids alone, in batches of nearly equal size, none larger than before."""
@@ -57,6 +61,5 @@ class QuestionStream:
     def updates(self, steps: int, questions_per_update: int) -> int:
         """Optimizer steps in the first `steps` steps."""
         epochs, rest = divmod(steps, self.steps_per_epoch)
-        sizes = [min(self.batch_size, len(self.questions) - n * self.batch_size) for n in range(self.steps_per_epoch)]
-        updates = [ceil(size / questions_per_update) for size in sizes]
+        updates = [ceil(len(batch) / questions_per_update) for batch in self._batches(range(len(self.questions)))]
         return epochs * sum(updates) + sum(updates[:rest])

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from scrl.credit.labels import majority_positive
-from scrl.credit.method import CreditSettings, Evidence, Shaped, needing, never, no_labels
+from scrl.credit.method import CreditSettings, Evidence, Shaped, needing, no_labels
 from scrl.credit.methods.ttrl import TTRL
 from scrl.credit.rewards import hard_rewards
 from scrl.records import Labels
@@ -60,7 +60,7 @@ RANDOM = replace(
     paper="arXiv:2506.10947",
     label=no_labels,
     reward=reward_at_random,
-    is_silent_without_label=never,
+    is_silent_without_label=False,
 )
 INVERTED = replace(
     TTRL,
@@ -71,6 +71,6 @@ INVERTED = replace(
     label=label_majority_wrong,
     reward=reward_minus_match,
     has_negatives=True,
-    is_silent_without_label=never,
+    is_silent_without_label=False,
 )
 CONTROLS = (ORACLE, RANDOM, INVERTED)

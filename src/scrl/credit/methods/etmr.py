@@ -6,16 +6,9 @@
 If forks fall evenly, that takes (1 + N B / 2) / (1 + N B) of the tokens of as many separate completions: 60 % at
 N = B = 2.
 
-The paper's second part, advantages reshaped by entropy, is the setting `reshape`:
+The paper's second part, advantages reshaped by entropy, is not here: in the SCRL paper's table the row ETMR has the
+numbers of the tree alone, although its text names both. No code was published. What is uncertain:
 
-    Â_i ← max(0, 2 − h_i / h̄) Â_i       (2 − h / h̄ = 1 + (h̄ − h) / h̄)
-
-It is off by default: in the table of the SCRL paper the row ETMR has the numbers of the tree alone, although its text
-names both. No code was published; two summaries agree on the above. What is uncertain:
-
-* whether h̄ is the mean over the completions trained on (our choice) or over all that voted;
-* 2 − h / h̄ is below 0 for a completion of more than twice the mean entropy, where it would flip its advantage's sign:
-  it is not taken below 0. Where h̄ = 0 nothing is changed;
 * which leaves are trained on (here by `which_trained`, as everywhere; tokens that leaves share are trained on in each
   of them), how far apart forks must be (here any two tokens can be forks), and whether the token at a fork is drawn
   anew (here it is).
@@ -25,29 +18,20 @@ A missing answer earns 0, as in TTRL.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from math import fsum
-from typing import Literal
 
-import numpy as np
 from pydantic import Field
 
-from scrl.credit.advantages import reward_advantages, split_by_sign
-from scrl.credit.method import CreditSettings, Evidence, Shaped, SplitAdvantage, Tree
+from scrl.credit.method import CreditSettings, Tree
 from scrl.credit.methods.ttrl import TTRL
 from scrl.errors import ConfigError
-from scrl.records import Labels
 
 
 class EtmrSettings(CreditSettings):
-    """The shape of the tree, and how advantages are reshaped."""
+    """The shape of the tree."""
 
     forks: int = Field(2, ge=1, description="N: places of highest entropy in each root at which it forks.")
     branches: int = Field(2, ge=1, description="B: completions written from each fork, besides the root itself.")
-    reshape: Literal["none", "residual"] = Field(
-        "none", description="Advantages as they are, or smaller where the entropy is high."
-    )
 
 
 def plan(num_completions: int, settings: EtmrSettings) -> Tree:
@@ -64,31 +48,13 @@ def plan(num_completions: int, settings: EtmrSettings) -> Tree:
     return Tree(roots, settings.forks, settings.branches)
 
 
-def advantage(
-    evidence: Evidence,
-    labels: Labels,  # noqa: ARG001 - a method's signature
-    shaped: Shaped,
-    rows: Sequence[int],
-    settings: EtmrSettings,
-) -> SplitAdvantage:
-    """The usual advantages, scaled by max(0, 2 − h_i / h̄) where that is asked for."""
-    advantages_M = reward_advantages(shaped.rewards_G[list(rows)], settings)
-    if settings.reshape == "residual":
-        assert evidence.tally.entropies_G is not None
-        entropies_M = [evidence.tally.entropies_G[i] for i in rows]
-        if mean := fsum(entropies_M) / len(entropies_M):
-            advantages_M = np.maximum(0.0, 2 - np.array(entropies_M) / mean) * advantages_M
-    return split_by_sign(advantages_M)
-
-
 ETMR = replace(
     TTRL,
     name="etmr",
     idea="completions share their beginnings and fork where the model is uncertain; the majority is rewarded",
-    equation="R = [a = argmax p];  reshaped by Â ← max(0, 2 − h/h̄) Â where asked for",
+    equation="R = [a = argmax p]",
     paper="arXiv:2508.11356",
     settings=EtmrSettings,
-    needs=lambda settings: frozenset({"entropy"} if settings.reshape == "residual" else ()),
-    advantage=advantage,
     plan=plan,
+    run={"completions": 30},
 )

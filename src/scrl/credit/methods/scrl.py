@@ -121,9 +121,6 @@ WITHOUT_NEGATIVE = replace(
     needs=lambda settings: frozenset({"entropy"} if settings.entropy_weight > 0 else ()),
     label=label_without_negative,
     has_negatives=False,
-    is_silent_without_label=lambda settings: (
-        not settings.entropy_weight and not _missing(settings, negative=-settings.max_negative_share)
-    ),
 )
 WITHOUT_GATE = replace(
     SCRL,

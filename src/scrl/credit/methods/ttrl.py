@@ -6,7 +6,7 @@ y⁺ = argmax_j p_j        R_i = [a_i = y⁺]
 from __future__ import annotations
 
 from scrl.credit.labels import majority_positive
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, always
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped
 from scrl.credit.rewards import match_rewards
 from scrl.records import Labels
 
@@ -30,5 +30,5 @@ TTRL = Method(
     label=label,
     reward=reward,
     has_negatives=False,
-    is_silent_without_label=always,
+    is_silent_without_label=True,
 )

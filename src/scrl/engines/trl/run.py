@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
-from itertools import islice
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -175,14 +174,15 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
 
     def rollout(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """The rows of a step: TRL's own, or where votes decide which questions teach anything, those of these."""
-        number, questions = self.config.votes_per_question, len(self.stream.questions)
-        self._votes = self.draw_votes_if_due(lambda asked, _seeds: self._sample(asked, number), questions)
+        number = self.config.votes_per_question
+        at_once = max(1, self.config.compute.sampler_rows * self.args.world_size // number)
+        self._votes = self.draw_votes_if_due(lambda asked, _seeds: self._sample(asked, number), at_once)
         self.rollouts.label_votes = self.deciding_votes
         self.rollouts.first_answers = self.state.first_answers | self.rollouts.first_answers
         stream = self.teaching
         if stream is not self.stream:
             size, total = self.config.trained, len(prompts) * self.args.world_size
-            asked = islice(stream.since(self.state.step), total // size)
+            asked = stream.filled(self.state.step, total // size, self.stream.questions)
             rows = [question.id for question in asked for _ in range(size)]
             first = trainer.accelerator.process_index * len(prompts)
             prompts = rows[first : first + len(prompts)]

@@ -72,7 +72,8 @@ def prepare(config: RunConfig, out: Path, listener: Listener) -> tuple[RunFolder
     tokenizer = load_tokenizer(model, trust_remote_code=config.trust_remote_code)
     shape = model_shape(model, config.trust_remote_code)
     (questions, held_out), notes = usable_sets(load_sets(config), config, tokenizer, shape)
-    if "elsewhere" in rule.needs and min(config.questions_per_step, len(questions)) <= MIN_OTHERS:
+    first = config.questions_per_step if config.label_votes == "present" else len(questions)  # that are voted on
+    if "elsewhere" in rule.needs and min(first, len(questions)) <= MIN_OTHERS:
         notes.append(few_others(len(questions) - 1))
     validation = held_out or questions[: config.evaluation.questions]
     if config.votes_file is not None:  # what is wrong with it is said before verl starts

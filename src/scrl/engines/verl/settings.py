@@ -52,6 +52,7 @@ REQUIRED: dict[str, tuple[tuple[Any, ...], str]] = {
     ),
     "reward.reward_model.enable": ((False, None), "its scores train nothing here. Set it to False"),
     "skip.rollout_tq.enable": ((False, None), "it takes drawn votes for a step's completions. Set it to False"),
+    "trainer.v1.sampler.sync_refill_failed_groups": ((False, None), "it asks other questions. Set it to False"),
     "actor_rollout_ref.rollout.do_sample": ((True, None), "equal completions cannot vote. Set it to True"),
 }
 """verl's settings of which our trainer can honour only some values, and why."""

@@ -16,7 +16,6 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -74,6 +73,7 @@ class ScrlTrainer(PPOTrainerSync):
         """The pass over the questions before which votes were last drawn."""
         if self.settings.votes_file is not None:
             self.label_votes = with_drawn(LabelVotes(), first_visits(self.settings.votes_file, self.rule), self.rule)
+            label_note(self.label_votes, self.rule, len(self.label_votes.votes))  # refused where none has a label
         self.advantages: dict[str, Tensor] = {}
         """By key: Â of every token of the completions trained on at this step."""
         config.trainer.v1.trainer_mode = "sync"  # verl compares with this name in several places
@@ -94,22 +94,25 @@ class ScrlTrainer(PPOTrainerSync):
         this_pass, start = (self.global_steps - 1) // self.steps_per_epoch, perf_counter()
         if self.label_votes is None or not self.settings.votes_due(self.votes_pass, this_pass):
             return {}
-        rows = [row for name, row in self.rows.items() if name not in self.label_votes.labels]
-        if not rows:
+        asked = {name: row for name, row in self.rows.items() if name not in self.label_votes.labels}
+        if not asked:
             return {}
-        number, drawn, tokens = self.settings.votes_per_question, list[Evidence](), 0
+        rows, number = [*asked.values()], self.settings.votes_per_question
+        drawn, lengths = list[Evidence](), list[float]()
         logger.info("%s votes on each of %s", number, counted(len(rows), "question"))
         at_once = max(1, self.config.data.train_batch_size * self.settings.completions // number)
         for first in range(0, len(rows), at_once):
             for rows_G in self._sample(rows[first : first + at_once], number):
                 completions_G = tuple(map(self._completion, rows_G))
-                tokens += sum(int(completion.facts["length"]) for completion in completions_G)
+                lengths += [completion.facts["length"] for completion in completions_G]
                 group = Group(completions_G, self._name(rows_G[0]), self.global_steps - 1)
                 drawn.append(self.rule.evidence(group))
-        self.label_votes, self.votes_pass = with_drawn(self.label_votes, drawn, self.rule), this_pass
+        votes = dict.fromkeys(asked, (None,)) | dict(self.label_votes.votes)  # where sampling failed, no answer
+        before = LabelVotes(votes, self.label_votes.labels)
+        self.label_votes, self.votes_pass = with_drawn(before, drawn, self.rule), this_pass
         if note := label_note(self.label_votes, self.rule, len(self.rows)):
             logger.info(note)
-        measured = {"votes_drawn": number * len(rows), "tokens_votes": tokens, "seconds_votes": perf_counter() - start}
+        measured = {"votes_drawn": len(lengths), "tokens_votes": sum(lengths), "seconds_votes": perf_counter() - start}
         return {f"scrl/{name}": value for name, value in measured.items()}
 
     def _sample(self, rows: Sequence[int], number: int) -> list[list[dict[str, Any]]]:
@@ -141,7 +144,7 @@ class ScrlTrainer(PPOTrainerSync):
         if self.label_votes is not None and self.rule.is_silent_without_label:
             size, questions = self.config.data.train_batch_size, [Question(name, "") for name in self.rows]
             stream = QuestionStream(questions, size, self.settings.seed).only(self.label_votes.labels)
-            asked = islice(stream.since(self.global_steps - 1), num_prompts or size)
+            asked = stream.filled(self.global_steps - 1, num_prompts or size, questions)
             return self._ask([self.rows[question.id] for question in asked], number)
         batch = super()._next_train_batch(num_prompts)
         tensordict_utils.assign_non_tensor_stack(batch, "__rollout_n__", [number] * len(batch))

@@ -5,6 +5,7 @@ const SETTINGS_OF = {
   scrl: ["min_share", "min_margin", "max_negative_share", "entropy_weight"],
   ttrl: [],
   contrast: ["elsewhere_weight"],
+  "contrast-label": ["elsewhere_weight", "min_contrast"],
 };
 const ROWS_AT_ONCE = 100, NUM_LIES = 6;
 const SVG = "http://www.w3.org/2000/svg";

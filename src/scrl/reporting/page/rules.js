@@ -1,5 +1,5 @@
 "use strict";
-// Votes → labels → rewards: credit/labels.py, credit/rewards.py and the methods scrl, ttrl and contrast, in the same
+// Votes → labels → rewards: credit/labels.py, credit/rewards.py and the methods scrl, ttrl, contrast and contrast-label, in the same
 // arithmetic and the same order, so that every number equals Python's to the last bit. No text is touched here.
 //
 // A group is {size, counts, seen, missing, entropies, entropy, missing_entropy, elsewhere, stock, right, …}, with one entry a
@@ -85,6 +85,15 @@ const METHODS = {
       );
       const missing = (rewards.length ? Math.min(...rewards) : 0) - settings.missing_gap;
       return { positive: -1, negatives: group.counts.map(() => false), rewards, missing, isEntropyOnly: false };
+    },
+  },
+  "contrast-label": {
+    lacks: (groups) => METHODS.contrast.lacks(groups),
+    credit(group, settings) {
+      const contrasts = METHODS.contrast.credit(group, settings).rewards, best = Math.max(...contrasts);
+      const positive = best >= settings.min_contrast - SLACK ? contrasts.indexOf(best) : -1;
+      const rewards = group.counts.map((_, j) => Number(j === positive));
+      return { positive, negatives: group.counts.map(() => false), rewards, missing: 0, isEntropyOnly: false };
     },
   },
 };
