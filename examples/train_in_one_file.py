@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-ELSEWHERE_WEIGHT, MIN_CONTRAST, MIN_OTHERS = 1.5, 0.35, 8
+ELSEWHERE_WEIGHT, MIN_CONTRAST, MIN_OTHERS = 1.5, 0.4, 8
 """β and τ, and how many other questions p̄ needs."""
 SLACK = 1e-12
 """Shares that are equal on paper count as equal."""

@@ -65,7 +65,7 @@ SIXTEEN: Settings = {"questions_per_update": 16, "optimizer": {"learning_rate": 
 """The paper's update, and one with fewer, larger steps."""
 ROUNDS: Settings = ONE | {
     "method": "contrast-label",
-    "credit": {"min_contrast": 0.35},
+    "credit": {"min_contrast": 0.4},
     "label_votes": "round",
     "label_completions": 16,
 }

@@ -28,6 +28,7 @@ from confirm import FOLDS, GSM8K, LARGE, LAST, MATH, SMALL
 from keep import READERS
 from mpmath import betainc, findroot
 
+from scrl.credit.labels import SLACK
 from scrl.evaluation.statistics import (
     bootstrap_interval,
     majority_at_k,
@@ -448,6 +449,29 @@ def checked_votes() -> str:
     return as_markdown(Table(("in %", *shown, *votes), tuple(rows))).rstrip()
 
 
+def labels_by_votes() -> str:
+    """How many questions a share of the start model's votes labels, and how many of these labels are right."""
+    lines = [line for line in _lines(RESULTS / "checks-0.5b" / "votes.jsonl") if line["way"] == "base"]
+    rows: list[tuple[Cell, ...]] = []
+    for kind in (CHECKED.index("all"), CHECKED.index("voting")):
+        for size in (16, 32):
+            cells = []
+            for share in (0.3, 0.35, 0.4):
+                labelled, right = np.mean([label_odds(line, kind, size, share) for line in lines], axis=0)
+                cells.append(f"{100 * labelled:.0f} with {100 * right / labelled:.0f}")
+            rows.append(("boxed" if kind == 0 else "sound:boxed", size, *cells))
+    return as_markdown(Table(("reader", "votes", "0.3", "0.35", "0.4"), tuple(rows))).rstrip()
+
+
+def label_odds(line: Mapping[str, Any], kind: int, size: int, share: float) -> tuple[float, float]:
+    """The odds that the most frequent answer of `size` completions, of those drawn, has this share; and is right."""
+    counts = np.array([votes[kind] for votes in line["votes"]], dtype=int)
+    colours = [*counts, line["completions"] - counts.sum()]  # the last: no answer
+    drawn = np.random.default_rng(0).multivariate_hypergeometric(colours, size, 1000)[:, :-1]
+    has_label = drawn.max(axis=1) >= share * size - SLACK
+    return float(has_label.mean()), float((has_label & (drawn.argmax(axis=1) == line["right"])).mean())
+
+
 def kept_vote(line: Mapping[str, Any], kind: int) -> float:
     """1 if most completions of a kind give the right answer; answers that tie share it; 0 without any of the kind."""
     counts = [votes[kind] for votes in line["votes"]]
@@ -693,7 +717,8 @@ def with_tables(page: str) -> str:
 _STUDY = {study.folder: study for study in STUDIES}
 OTHER_TABLES = {
     EXPLORED: exploration, COLD: colder, ROUNDS: rounds, "where": where, "front": front, "checks": checks,
-    "votes": checked_votes, "whose": signs.by_votes, "tried": tried, "sound": sound_votes,
+    "votes": checked_votes, "label-votes": labels_by_votes, "whose": signs.by_votes, "tried": tried,
+    "sound": sound_votes,
     "first-attempt": first_attempt, "second-attempt": second_attempt, "larger": larger,
     "difficulty": by_difficulty, "others": while_others_are_learned,
 }  # fmt: skip

@@ -12,6 +12,7 @@ import scrl
 from scrl.cli.train import file_and_overrides
 from scrl.config import GONE, GuardSettings, RunConfig, build_config, override, read_config, with_settings, write_config
 from scrl.config import NAMES as RUN
+from scrl.credit.method import AS_PRINTED
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, DataError
 from scrl.evaluation.settings import NAMES as EVALUATION
@@ -431,7 +432,7 @@ def test_everything_that_decides_can_be_put_on_top_of_every_method(name, changes
 
 def test_what_a_method_leaves_open_is_as_the_paper_has_it():
     own = replace(METHODS["ttrl"], name="own", run={"sampling": {"temperature": 0.3}})
-    assert own.run_settings == {"completions": 32, "label_votes": "present", "sampling": {"temperature": 0.3}}
+    assert own.run_settings == AS_PRINTED | {"sampling": {"temperature": 0.3}}
 
 
 def test_settings_that_are_given_as_objects_decide_only_what_they_name():
@@ -442,7 +443,7 @@ def test_settings_that_are_given_as_objects_decide_only_what_they_name():
 
 def test_a_file_of_a_run_holds_every_setting_of_its_method(tmp_path):
     write_config(build_config(BARE), tmp_path / "run.yaml")
-    assert yaml.safe_load((tmp_path / "run.yaml").read_text())["credit"]["min_contrast"] == 0.35
+    assert yaml.safe_load((tmp_path / "run.yaml").read_text())["credit"]["min_contrast"] == 0.4
 
 
 def test_more_trained_than_a_method_samples_is_refused_with_where_the_number_comes_from():

@@ -187,6 +187,15 @@ def test_the_front_page_says_what_the_first_attempt_gained():
         assert gains[words, "pass@1"] in page
 
 
+def test_what_votes_label():
+    line = {"completions": 8, "right": 0, "votes": [[4], [2]]}
+    # all eight are drawn: 4/8; two of eight: both right in 4·3 / (8·7) of the draws, both the other in 2·1 / (8·7)
+    assert tables.label_odds(line, 0, 8, 0.5) == (1.0, 1.0)
+    assert tables.label_odds(line, 0, 8, 0.6) == (0.0, 0.0)
+    labelled, right = tables.label_odds(line, 0, 2, 1.0)
+    assert (labelled, right) == (pytest.approx(14 / 56, abs=0.05), pytest.approx(12 / 56, abs=0.05))
+
+
 def test_sound_votes_of_the_start_model_over_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
     for name, seed, sound in (
@@ -308,7 +317,7 @@ def test_runs_to_come_have_settings_that_there_are():
         for run in confirm.runs_of(stage):  # as confirmation.md says
             config = configs[run.name]
             votes = (config.label_votes, config.label_completions, config.credit["min_contrast"])
-            assert (config.method, *votes) == ("contrast-label", "round", 16, 0.35)
+            assert (config.method, *votes) == ("contrast-label", "round", 16, 0.4)
             assert (config.completions, config.trained, config.sampling.temperature) == (16, 16, 0.6)
             assert (config.steps, config.questions_per_step, config.questions_per_update) == (steps, 32, 1)
             assert (config.reader, config.optimizer.learning_rate) == (reader, rate)

@@ -2,7 +2,11 @@
 
 import io
 import json
+import os
 import re
+import subprocess
+import sys
+from contextlib import suppress
 
 import pytest
 import yaml
@@ -53,6 +57,25 @@ def test_a_run_leaves_exactly_these_files(trained):
         "checkpoints/last/optimizer.pt", "checkpoints/last/trainer_state.json", "checkpoints/last/checkpoint.json",
         "checkpoints/best/checkpoint.json",
     }  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+def test_a_run_in_a_terminal_shows_a_bar_and_ends_well(tmp_path):
+    import pty
+
+    ours, theirs = pty.openpty()
+    words = ("--model", "embedded", "--questions", "arithmetic:easy:train:2", "--method", "ttrl", "--steps", "1")
+    words += ("--max-tokens", "24", "--probe", "0", "--evaluation.completions", "2", "--out", str(tmp_path / "run"))
+    called = [sys.executable, "-m", "scrl", "train", *words]
+    with subprocess.Popen(called, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        printed = b""
+        with suppress(OSError):  # which is how the end of a terminal is read
+            while chunk := os.read(ours, 4096):
+                printed += chunk
+    assert process.returncode == 0, printed.decode()
+    assert "━" in printed.decode()
+    assert "1/1" in printed.decode()
 
 
 def test_the_settings_are_written_out_in_full_and_can_be_used_again(trained):

@@ -64,7 +64,7 @@ def test_ties_go_to_the_vote_seen_first():
         assert credit_rule("ttrl", preset="official").credit(NOW, votes=votes).labels.positive == votes[0]
 
 
-@pytest.mark.parametrize(("contrast", "label"), [(0.5, "1"), (0.35, "1"), (0.34, None)])
+@pytest.mark.parametrize(("contrast", "label"), [(0.5, "1"), (0.4, "1"), (0.39, None)])
 def test_contrast_label_needs_its_distance(contrast, label):
     elsewhere = Elsewhere(9, {"1": (0.5 - contrast) / 1.5})  # p − 1.5 p̄ = contrast
     credit = credit_rule("contrast-label").credit(NOW, votes=VOTES, elsewhere=elsewhere)

@@ -123,7 +123,8 @@ class _Bar(Progress):
     """Leaves room for the ^C that a terminal echoes: a full line would wrap and leave the old bar on the screen."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        yield Constrain(self.make_tasks_table(self.tasks), self.console.width - 3)
+        width = plain_console().width  # self.console is not there yet where rich first asks
+        yield Constrain(self.make_tasks_table(self.tasks), width - 3)
 
 
 # When a run ends early

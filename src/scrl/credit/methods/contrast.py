@@ -43,7 +43,7 @@ class ContrastSettings(ElsewhereSettings):
 class ContrastLabelSettings(ElsewhereSettings):
     """How far an answer must stand out to become a label."""
 
-    min_contrast: float = Field(0.35, gt=0, le=1, description="τ: a label needs p − β p̄ of at least this.")
+    min_contrast: float = Field(0.4, gt=0, le=1, description="τ: a label needs p − β p̄ of at least this.")
 
 
 def contrasts(evidence: Evidence, settings: ElsewhereSettings) -> list[float]:
