@@ -150,10 +150,9 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _check_together(self) -> RunConfig:
         if self.trained > self.completions:
-            is_default = self.completions == find_method(self.method).run_settings["completions"]
-            more = f", the default of method {self.method!r}" if is_default else ""
-            reason = f"trained ({self.trained}) is more than completions ({self.completions}{more})"
-            raise ConfigError(f"{reason}: lower it, or sample more")
+            default = find_method(self.method).run_settings["completions"]
+            reason = f"trained ({self.trained}) is more than completions ({self.completions})"
+            raise ConfigError(f"{reason}: lower it, or sample more; {self.method!r} samples {default} by default")
         if self.engine == "local" and self.engine_options:
             raise ConfigError(f"engine_options: the local engine has none; got {', '.join(self.engine_options)}")
         rule = self.rule()

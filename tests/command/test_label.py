@@ -213,7 +213,7 @@ FEW = [row("q", str(n), 0.1 + n / 100) for n in range(8)]
         (FEW, ["--method", "scrl-without-negative"], "rare enough", False),
         (FEW, ["--method", "inverted"], "rare enough", False),  # it rules out the most frequent one
         (FEW, ["--trained", 1], "every advantage is 0", True),
-        (FEW, ["--reader", "regex:zzz"], "--reader number", True),
+        (FEW, ["--reader", "regex:zzz"], "another --reader", True),
         (FEW, [], "--std-floor", True),
         (FEW, ["--std-floor", 0.18], "--std-floor", False),
         ([row("q", "1") | {"answer": "2"}] * 3, [], "3 completions", True),

@@ -90,7 +90,7 @@ def answers(
         out.mkdir(parents=True, exist_ok=True)
     if draw_check is not None:
         path = write_checks(sheet.draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder)
-        hint = f"fill in the right answer of each, then scrl answers … --check {path}"
+        hint = f"fill in the right answer of each, then scrl answers {place} --check {path}"
         console.print(f"wrote {path}: {hint}", soft_wrap=True)
         return
     if check is not None:

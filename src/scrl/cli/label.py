@@ -194,7 +194,7 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
             which = "Stock answers are the {} most popular answers of the other questions at their last visit"
         yield f"{which.format(NUM_STOCK)}. {PUSH}"
     if result["no_answer_share"] > 0.9:
-        yield "Hardly any completion has an answer. Try --reader number, last-number, choice or one of your own."
+        yield "Hardly any completion has an answer. Try another --reader, such as boxed or last-number."
     if rule.num_trained == 1 and rule.method.advantage is None:
         yield "With --trained 1 every advantage is 0; train on two completions or more."
     yield from too_few_to_rule_out(rule, {int(size): count for size, count in result["group_sizes"].items()})

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.table import Table as RichTable
 
 from scrl.cli.terminal import plain_console, say
+from scrl.config import DEFAULT_METHOD
 from scrl.credit.method import NEEDS, CreditSettings, Method
 from scrl.credit.methods import METHODS, find_method
 from scrl.reporting.tables import Table, as_terminal
@@ -30,7 +31,7 @@ def methods(name: str | None = None, /) -> None:
     console = plain_console()
     if name is None:
         console.print(overview(list(METHODS.values())))
-        console.print("All about one, with its settings: scrl methods NAME", soft_wrap=True)
+        console.print(f"All about one: scrl methods NAME. The default of scrl train: {DEFAULT_METHOD}", soft_wrap=True)
         return
     method = find_method(name)
     say(console, *about(method))

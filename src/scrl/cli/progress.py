@@ -123,8 +123,7 @@ class _Bar(Progress):
     """Leaves room for the ^C that a terminal echoes: a full line would wrap and leave the old bar on the screen."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        width = plain_console().width  # self.console is not there yet where rich first asks
-        yield Constrain(self.make_tasks_table(self.tasks), width - 3)
+        yield Constrain(self.make_tasks_table(self.tasks), plain_console().width - 3)  # self.console may not be there
 
 
 # When a run ends early

@@ -317,7 +317,7 @@ def no_room(longest: int, max_tokens: int, model_config: Any) -> str | None:
     limit = getattr(model_config.get_text_config(), "max_position_embeddings", None)
     if limit is None or longest + max_tokens <= limit:
         return None
-    fix = f"Lower it to {limit - longest}" if longest < limit else "Leave that question out"
+    fix = f"Take --max-tokens {limit - longest}" if longest < limit else "Leave that question out"
     return f"with {max_tokens} more that is beyond the {limit} tokens the model can read. {fix}."
 
 

@@ -104,10 +104,8 @@ class BaseRun:
             asked = [question.id for question in self.stream.questions]
             state.label_votes = with_drawn(LabelVotes(), first_visits(config.votes_file, rule, asked), rule)
             self._tell_labels()
-        if not config.votes_due(state.votes_pass, this_pass):
-            return {}
         questions = [question for question in self.stream.questions if question.id not in state.label_votes.labels]
-        if not questions:
+        if not (questions and config.votes_due(state.votes_pass, this_pass)):
             return {}
         self.listener.note(f"{config.votes_per_question} votes on each of {counted(len(questions), 'question')}")
         name, drawn, tokens = f"votes-{this_pass}" if this_pass else "reference", list[Evidence](), 0
@@ -224,7 +222,8 @@ def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """The vote before and after; without gold, how many questions have another answer now."""
     for vote in (name for name in before if name.startswith("maj@") and PASS_OR_MAJ.fullmatch(name)):
         which = f"the vote of {vote.removeprefix('maj@')} completions"
-        return f"{which} is right on {after[vote]:.1%}; the start model's was on {before[vote]:.1%}"
+        words = f"{which} is right on {after[vote]:.1%}; the start model's was on {before[vote]:.1%}"
+        return words if after[vote] >= before[vote] else f"{words}. WARNING: that is worse; use the start model's"
     pairs = [(before["answers"][name]["votes"], after["answers"][name]["votes"]) for name in before["answers"]]
     changed = sum([vote[0] for vote in one[:1]] != [vote[0] for vote in two[:1]] for one, two in pairs)
     agree = f"{after['agreement']:.0%} of the completions agree with it, {before['agreement']:.0%} did"

@@ -81,5 +81,6 @@ def label_note(votes: LabelVotes, rule: CreditRule, questions: int) -> str | Non
         if getattr(rule.settings, "elsewhere_weight", None):
             fix += f" If {REPEATED}."
         raise TrainingError(f"label_votes: no question has a label, so there is nothing to train on. {fix}")
-    others = "; the others teach nothing and are not sampled" if rule.is_silent_without_label else ""
+    is_rest = rule.is_silent_without_label and len(votes.labels) < questions
+    others = "; the others teach nothing and are not sampled" * is_rest
     return f"{len(votes.labels)} of {counted(questions, 'question')} have a label{others}"
