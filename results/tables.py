@@ -61,6 +61,7 @@ CHECKS = {
 }
 """What was rewarded, by arm; a reward of one's own is not in the settings, and chains are no longer."""
 CHECKED = ("all", "sound", "complete", "voting")
+SHARES = (0.3, 0.35, 0.4)
 SOUND = "sound-0.5b"
 DRAWS = "start-20"
 """One draw of the start model whose blocks of 32 completions stand for the seeds, in their order."""
@@ -455,21 +456,20 @@ def labels_by_votes() -> str:
     rows: list[tuple[Cell, ...]] = []
     for kind in (CHECKED.index("all"), CHECKED.index("voting")):
         for size in (16, 32):
-            cells = []
-            for share in (0.3, 0.35, 0.4):
-                labelled, right = np.mean([label_odds(line, kind, size, share) for line in lines], axis=0)
-                cells.append(f"{100 * labelled:.0f} with {100 * right / labelled:.0f}")
+            odds = np.mean([label_odds(line, kind, size, SHARES) for line in lines], axis=0)
+            cells = (f"{100 * labelled:.0f} with {100 * right / labelled:.0f}" for labelled, right in odds)
             rows.append(("boxed" if kind == 0 else "sound:boxed", size, *cells))
-    return as_markdown(Table(("reader", "votes", "0.3", "0.35", "0.4"), tuple(rows))).rstrip()
+    return as_markdown(Table(("reader", "votes", *map(str, SHARES)), tuple(rows))).rstrip()
 
 
-def label_odds(line: Mapping[str, Any], kind: int, size: int, share: float) -> tuple[float, float]:
-    """The odds that the most frequent answer of `size` completions, of those drawn, has this share; and is right."""
+def label_odds(line: Mapping[str, Any], kind: int, size: int, shares: Sequence[float]) -> list[tuple[float, float]]:
+    """The odds that the most frequent answer of `size` completions, of those drawn, has a share; and is right."""
     counts = np.array([votes[kind] for votes in line["votes"]], dtype=int)
     colours = [*counts, line["completions"] - counts.sum()]  # the last: no answer
-    drawn = np.random.default_rng(0).multivariate_hypergeometric(colours, size, 1000)[:, :-1]
-    has_label = drawn.max(axis=1) >= share * size - SLACK
-    return float(has_label.mean()), float((has_label & (drawn.argmax(axis=1) == line["right"])).mean())
+    drawn = np.random.default_rng(0).multivariate_hypergeometric(colours, size, 500)[:, :-1]
+    is_right = drawn.argmax(axis=1) == line["right"]
+    labelled = [drawn.max(axis=1) >= share * size - SLACK for share in shares]
+    return [(float(has_label.mean()), float((has_label & is_right).mean())) for has_label in labelled]
 
 
 def kept_vote(line: Mapping[str, Any], kind: int) -> float:

@@ -60,13 +60,14 @@ def test_a_run_leaves_exactly_these_files(trained):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
-def test_a_run_in_a_terminal_shows_a_bar_and_ends_well(tmp_path):
+def test_progress_in_a_terminal_is_a_bar():
     import pty
 
     ours, theirs = pty.openpty()
-    words = ("--model", "embedded", "--questions", "arithmetic:easy:train:2", "--method", "ttrl", "--steps", "1")
-    words += ("--max-tokens", "24", "--probe", "0", "--evaluation.completions", "2", "--out", str(tmp_path / "run"))
-    called = [sys.executable, "-m", "scrl", "train", *words]
+    code = (
+        "from scrl.cli.progress import show_progress\nwith show_progress(1) as shown:\n    shown.step({}, 'two labels')"
+    )
+    called = [sys.executable, "-c", code.format("{'step': 0, 'agreement': 0.5, 'entropy_mean': 0.1}")]
     with subprocess.Popen(called, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         printed = b""
