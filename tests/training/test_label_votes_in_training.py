@@ -15,7 +15,7 @@ from scrl.training.loop import train
 
 HARD = (
     "model=embedded-hasty", "questions=arithmetic:medium:train:12", "method=contrast-label", "questions_per_step=6",
-    "completions=8", "trained=4", "steps=5", "credit.min_contrast=0.4", "evaluation.completions=2", "sampling.temperature=1",
+    "completions=8", "trained=4", "steps=5", "credit.min_contrast=0.4", "evaluation.completions=0", "sampling.temperature=1",
 )  # fmt: skip
 """Two steps are a pass over the questions."""
 MODES = ("label_votes=start", "label_votes=round")
