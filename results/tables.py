@@ -185,8 +185,9 @@ def crossed_interval(by_seed: Sequence[Mapping[str, float]], attempts: int = 1) 
     seeds, questions = values_SQ.shape
     rng, means = np.random.default_rng(0), []
     for _ in range(BOOTSTRAPS):
-        mean_Q = values_SQ[rng.integers(seeds, size=seeds)].mean(axis=0)
-        means.append(mean_Q[rng.integers(questions, size=questions)].mean())
+        times_S = np.bincount(rng.integers(seeds, size=seeds), minlength=seeds)
+        times_Q = np.bincount(rng.integers(questions, size=questions), minlength=questions)
+        means.append(times_S @ values_SQ @ times_Q / values_SQ.size)
     tail = 0.05 / attempts / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return 100 * float(low), 100 * float(high)

@@ -23,7 +23,7 @@ def make_it_small():
 
     whole = demo.demo_config
     few = {"questions_per_step": 6, "completions": 8, "trained": 4, "limit": 24}
-    few |= {"evaluation": {"questions": 8, "held_out": "arithmetic:medium:held-out:8"}}
+    few |= {"evaluation": {"questions": 4, "held_out": "arithmetic:medium:held-out:4"}}
     demo.demo_config = lambda *given, more, **options: whole(*given, **options, more=merged(more, few))
 
 
