@@ -24,7 +24,7 @@ from scrl.api import sample
 from scrl.cli.main import main
 from scrl.data.prompts import HELPFUL_SYSTEM, PromptSettings, prompt_tokens
 from scrl.files.checkpoint_file import write_sums
-from scrl.policy.model import load_model
+from scrl.policy.model import load_model, loading
 from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question
@@ -107,6 +107,18 @@ def test_sigterm_at_any_moment_leaves_nothing_hidden(runs, tmp_path):
         command.signal(signal.SIGTERM)
         assert command.finish().returncode in (0, 130)
     assert list(tmp_path.rglob(".*")) == []
+
+
+def test_a_stop_while_a_model_is_loaded_is_a_stop_though_torch_fails_over_it():
+    def load():
+        with loading("model"):
+            try:
+                raise KeyboardInterrupt
+            finally:
+                raise AssertionError("trying to pop from empty mode stack")
+
+    with pytest.raises(KeyboardInterrupt):
+        load()
 
 
 def logits(model):

@@ -305,6 +305,8 @@ def loading(name: str) -> Iterator[None]:
     except BaseException as error:  # a damaged or hostile folder can make transformers raise anything
         if not (isinstance(error, Exception) or is_panic(error)):
             raise
+        if isinstance(error.__context__, KeyboardInterrupt):  # torch's own cleaning up fails if it is stopped in it
+            raise error.__context__ from None
         reason = f"model: {name} cannot be loaded: {first_line(error)}"
         if not Path(name).expanduser().exists():
             reason += " Check the name and the network, or give a folder: --model ./folder"

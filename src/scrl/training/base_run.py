@@ -129,7 +129,6 @@ class BaseRun:
         return {"votes_drawn": votes, "tokens_votes": tokens, "seconds_votes": seconds}
 
     def _tell_labels(self) -> None:
-        """How many questions have a label."""
         if note := label_note(self.state.label_votes, self.rule, len(self.stream.questions)):
             self.listener.note(note)
 

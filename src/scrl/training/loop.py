@@ -108,7 +108,6 @@ def take_steps(run: Run) -> None:
         votes = run.draw_label_votes()  # may give labels, on which `teaching` depends
         stream, seconds = run.teaching, dict[str, float]()
         done, planned = (stream.updates(steps, config.questions_per_update) for steps in (state.step, config.steps))
-        # The rate falls until the last step, however few questions have a label.
         run.policy.optimizer.updates = run.policy.optimizer.update + planned - done
         with timed(seconds, "seconds_rollout"):
             sampled_B = run.sample_step(stream.batch(state.step))
