@@ -587,20 +587,57 @@ def _start(study: str, questions: Sequence[str], metric: str, *, has_draws: bool
 
 def by_difficulty() -> str:
     """How the vote never seen changes, by how often ten draws of the start model are right, ± the standard error."""
-    draws = [*run_values(SMALL.study, START, GSM8K[1], "pass@1").values()]
-    draws += run_values(SOUND, START, GSM8K[1], "pass@1").values()
-    start = {name: fmean(draw[name] for draw in draws) for name in draws[0]}
+    after = {arm: run_values(SMALL.study, arm, GSM8K[1], "maj@16") for arm in ("ours", "gold")}
     before = run_values(SMALL.study, START, GSM8K[1], "maj@16")
+    studies = (run_values(study, START, GSM8K[1], "pass@1") for study in (SMALL.study, SOUND))
+    draws = [draw for found in studies for seed, draw in found.items() if seed in after["ours"]]
+    start = {name: fmean(draw[name] for draw in draws) for name in draws[0]}
     rows: list[tuple[Cell, ...]] = []
     for low, high in pairwise((-1, 0.02, 0.2, 0.7, 1)):
         names = [name for name, share in start.items() if low < share <= high]
         cells = []
-        for arm in ("ours", "gold"):
-            after = run_values(SMALL.study, arm, GSM8K[1], "maj@16")
-            gains = [100 * fmean(after[seed][name] - before[seed][name] for seed in after) for name in names]
+        for each in after.values():
+            gains = [100 * fmean(each[seed][name] - before[seed][name] for seed in each) for name in names]
             cells.append(f"{fmean(gains):+.1f} ± {stdev(gains) / math.sqrt(len(gains)):.1f}")
         rows.append((f"≤ {high:.0%}", len(names), *cells))
     return as_markdown(Table(("right", "questions", "ours", "gold"), tuple(rows))).rstrip()
+
+
+def by_label() -> str:
+    """maj@16 of the second attempt by the label that a question got, trained on and, in the other fold, never seen."""
+    start = _start(SMALL.study, GSM8K, "maj@16", has_draws=True)
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for arm, part, other in (("rounds-a", GSM8K[0], "rounds-b"), ("rounds-b", GSM8K[1], "rounds-a")):
+        own, others = (run_values(SMALL.study, name, part, "maj@16") for name in (arm, other))
+        for seed in sorted(own.keys() & others.keys()):
+            labels = labels_given(RESULTS / SMALL.study / f"{arm}-{seed}")
+            for name, after in own[seed].items():
+                found.setdefault(labels.get(name, "no label"), []).append(
+                    (start[seed - 21][name], after, others[seed][name])
+                )
+    total = sum(map(len, found.values()))
+    rows: list[tuple[Cell, ...]] = []
+    for words, scores in sorted(found.items()):
+        before, *after = 100 * np.mean(scores, axis=0)
+        share = len(scores) / total
+        cells = (cell for score in after for cell in (f"{score:.1f}", f"{share * (score - before):+.2f}"))
+        rows.append((words, f"{100 * share:.0f}", f"{before:.1f}", *cells))
+    part = "its part of the gain"
+    heads = ("in %", "questions", "before", TRAINED_ON, part, NEVER_SEEN, part)
+    return as_markdown(Table(heads, tuple(rows))).rstrip()
+
+
+def labels_given(run: Path) -> dict[str, str]:
+    """Question → the half of the run in which it got its label, and whether that is right."""
+    lines = _lines(run / "votes.jsonl")
+    firsts = {line["question_id"]: line["step"] for line in reversed(lines)}
+    found = {}
+    for line in lines:
+        if line["positive"] is not None:
+            is_right = line["votes"][str(line["positive"])] == line["right"]
+            half = "first" if firsts[line["question_id"]] < lines[-1]["step"] / 2 else "second"
+            found[line["question_id"]] = f"{half} round, {'right' if is_right else 'wrong'}"
+    return found
 
 
 def while_others_are_learned() -> str:
@@ -722,6 +759,7 @@ OTHER_TABLES = {
     "sound": sound_votes,
     "first-attempt": first_attempt, "second-attempt": second_attempt, "larger": larger,
     "difficulty": by_difficulty, "others": while_others_are_learned,
+    "by-label": by_label,
 }  # fmt: skip
 
 
