@@ -185,13 +185,34 @@ def test_where_nothing_qualifies_nothing_is_answered(run, tmp_path):
     assert {row["is_answered"] for row in read(run / "answers.csv")} == {"False"}
 
 
-def test_checks_without_an_answer_are_left_out_and_counted(run, tmp_path, capsys):
+def test_an_answer_that_nobody_could_check_counts_as_wrong(run, tmp_path, capsys):
     unknown = ["I do not know", "don't know", "?", "{}"]
     rows = [f"q{q},{unknown[q] if q < 4 else q}" for q in range(20)]
     (tmp_path / "filled.csv").write_text("\n".join(["question_id,answer", *rows]))
     assert main(["answers", str(run), "--check", str(tmp_path / "filled.csv"), "--out", str(tmp_path / "new")]) == 0
     assert "4 of 20" in capsys.readouterr().out
-    assert [row["checked"] for row in read(tmp_path / "new" / "answers.csv")][:5] == ["", "", "", "", "True"]
+    assert [row["checked"] for row in read(tmp_path / "new" / "answers.csv")][:5] == [*["False"] * 4, "True"]
+
+
+def test_where_the_hard_questions_cannot_be_checked_the_promise_holds(tmp_path, capsys):
+    """90 easy questions are right; of 30 hard ones, as unanimous, nobody knows. 20 + 10 are checked.
+
+    With the 10 left out all 90 unchecked would be answered, 20 of them perhaps wrong: more than 10 %.
+    """
+    write_lines(tmp_path / "evaluations.jsonl", [evaluation(0, {f"q{q}": votes(("1", 1.0)) for q in range(120)})])
+    rows = [f"q{q},{'1' if q < 90 else 'I do not know'}" for q in [*range(20), *range(90, 100)]]
+    (tmp_path / "filled.csv").write_text("\n".join(["question_id,answer", *rows]))
+    assert main(["answers", str(tmp_path), "--check", str(tmp_path / "filled.csv"), "--max-error", "0.125"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "at most 12.5% is not shown (20 of 30 checked answers are right)" in shown
+    assert {row["is_answered"] for row in read(tmp_path / "answers.csv")} == {"False"}
+
+
+def test_where_all_is_checked_nothing_is_left_to_answer(run, tmp_path, capsys):
+    rows = [f"q{q},{q}" for q in range(40)]
+    (tmp_path / "filled.csv").write_text("\n".join(["question_id,answer", *rows]))
+    assert main(["answers", str(run), "--check", str(tmp_path / "filled.csv"), "--max-error", "0.5"]) == 0
+    assert "none is left to answer" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("width", [80, 120])

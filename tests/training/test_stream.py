@@ -65,3 +65,13 @@ def test_updates_of_nearly_equal_batches():
     stream = QuestionStream(SEVEN, 3, seed=0).only([f"q{number}" for number in range(5)])  # 3 + 2
     assert stream.updates(3, 1) == 3 + 2 + 3
     assert stream.updates(2, 2) == 2 + 1
+
+
+def test_where_a_pass_brings_labels_its_first_epoch_visits_each_of_its_questions_once():
+    """Of 40 questions 12 have a label in the first pass, of 5 steps, and 28 from step 5 on, 4 batches of 7."""
+    forty = [Question(f"q{number}", "?") for number in range(40)]
+    stream = QuestionStream(forty, 8, seed=0).only([f"q{number}" for number in range(28)], first_step=5)
+    for first in (5, 9):
+        seen = [name for step in range(first, first + 4) for name in ids(stream, step)]
+        assert sorted(seen) == sorted(f"q{number}" for number in range(28))
+    assert (stream.updates(5, 1), stream.updates(7, 1)) == (0, 14)

@@ -94,10 +94,9 @@ def answers(
         console.print(f"wrote {path}: {hint}", soft_wrap=True)
         return
     if check is not None:
-        (checks, unread), digits = sheet.read_checks(check, rows), sheet.digits_of(after)
-        if unread:
-            total = len(checks) + unread
-            say(console, f"checks without a readable answer, left out and not counted as wrong: {unread} of {total}")
+        checks, digits = sheet.read_checks(check, rows), sheet.digits_of(after)
+        if unread := [*checks.values()].count(None):
+            say(console, f"checks without a readable answer, counted as wrong: {unread} of {len(checks)}")
         rows, choice = sheet.with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
     files = sheet.write_answers(rows, folder)
     doubt = sheet.why_none_is_trusted(after, source.standing)
@@ -227,20 +226,28 @@ def _table(title: str, rows: Sequence[sheet.AnswerRow]) -> RichTable:
 
 def verdict(choice: Choice, rows: Sequence[sheet.AnswerRow], max_error: float, population: bool) -> str:
     checked = [row for row in rows if row.checked is not None]
+    if len(checked) == len(rows):
+        return "All questions are checked: none is left to answer."
     if choice.chosen is None:
         right = f"{sum(bool(row.checked) for row in checked)} of {len(checked)} checked answers are right"
-        none = f"No answers qualify: an error rate of at most {max_error:.0%} is not shown ({right})."
+        none = f"No answers qualify: an error rate of at most {_percent(max_error)} is not shown ({right})."
         if choice.tried:
             tried = choice.tried[0]
-            seen = f"{tried.wrong} of the {tried.checked} checked with an agreement of at least {tried.threshold:.0%}"
-            return f"{none} Too many are wrong: {seen}. Check more, or allow more errors."
+            seen = f"{tried.wrong} of the {tried.checked} checked with an agreement of at least"
+            fix = "Check more, or allow more errors."
+            return f"{none} Too many are wrong: {seen} {_percent(tried.threshold)}. {fix}"
         if choice.checks_needed is None:
             return f"{none} {len(rows)} questions are too few to show it with any number of checks; allow more errors."
         return f"{none} Check at least {choice.checks_needed}: with fewer it cannot be shown, however many are right."
     chosen = choice.chosen
+    answered = sum(bool(row.is_answered) for row in rows if row.checked is None)
     whose = "the answers to all such questions with this agreement" if population else "these"
     return (
-        f"{chosen.unchecked} of {len(rows) - len(checked)} unchecked questions are answered, those with an agreement "
-        f"of at least {chosen.threshold:.0%}. With 95 % confidence at most {max_error:.0%} of {whose} are wrong "
+        f"{answered} of {len(rows) - len(checked)} unchecked questions are answered, those with an agreement of at "
+        f"least {_percent(chosen.threshold)}. With 95 % confidence at most {_percent(max_error)} of {whose} are wrong "
         f"(wrong of the {chosen.checked} checked with this agreement: {chosen.wrong})."
     )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g}%"

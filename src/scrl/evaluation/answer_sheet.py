@@ -170,8 +170,8 @@ def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[Answe
     return random.Random(seed).sample(rows, min(number, len(rows)))  # noqa: S311 - no secret
 
 
-def read_checks(path: Path, rows: Sequence[AnswerRow]) -> tuple[dict[str, str], int]:
-    """Question → right answer, from a file with the columns question_id and answer; and how many have none to read."""
+def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
+    """Question → right answer, from a file with the columns question_id and answer; None where none can be read."""
     if not path.exists():
         raise DataError(path, "there is no such file; --draw-check writes checks.csv beside the answers")
     table, _ = read_table(path)
@@ -195,27 +195,29 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> tuple[dict[str, str], 
         right = bare_gold(unguarded if csv_cell(unguarded) == answer else answer)
         is_known = canonical_form(right) is not None and not _UNKNOWN.fullmatch(right)
         checks[ids[question_id]] = right if is_known else None
-    known = {name: right for name, right in checks.items() if right is not None}
-    if len(known) < MIN_CHECKS:
-        raise DataError(path, f"has {len(known)} checked answers that can be read; give at least {MIN_CHECKS}")
-    return known, len(checks) - len(known)
+    if (num_known := len(checks) - [*checks.values()].count(None)) < MIN_CHECKS:
+        raise DataError(path, f"has {num_known} checked answers that can be read; give at least {MIN_CHECKS}")
+    return checks
 
 
 def with_trust(
     rows: Sequence[AnswerRow],
-    checks: Mapping[str, str],
+    checks: Mapping[str, str | None],
     max_error: float | None,
     *,
     significant_digits: int | None,
     is_pool: bool = True,
 ) -> tuple[list[AnswerRow], Choice | None]:
-    """The rows with their chances of being right, and whether each is answered at this error rate."""
+    """The rows with their chances of being right, and whether each is answered at this error rate.
+
+    An answer that nobody could check counts as wrong: such questions are the hard ones, and the rest no random subset.
+    """
     is_same = partial(same_answer, significant_digits=significant_digits)
-    checked = {
-        place: row.answer is not None and is_same(row.answer, checks[row.question_id])
-        for place, row in enumerate(rows)
-        if row.question_id in checks
-    }
+    checked = {}
+    for place, row in enumerate(rows):
+        if row.question_id in checks:
+            right = checks[row.question_id]
+            checked[place] = right is not None and row.answer is not None and is_same(row.answer, right)
     calibration = Calibration([rows[place].share for place in checked], list(checked.values()))
     choice, least_share = None, math.inf
     if max_error is not None:

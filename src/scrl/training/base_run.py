@@ -141,7 +141,9 @@ class BaseRun:
     def teaching(self) -> QuestionStream:
         """The questions to sample: those with a label where all others would teach nothing, else all."""
         votes = self.deciding_votes
-        return self.stream if votes is None or not self.rule.is_silent_without_label else self.stream.only(votes.labels)
+        if votes is None or not self.rule.is_silent_without_label:
+            return self.stream
+        return self.stream.only(votes.labels, (self.state.votes_pass or 0) * self.stream.steps_per_epoch)
 
     @property
     def stop_reasons(self) -> list[str]:

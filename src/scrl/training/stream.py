@@ -25,6 +25,8 @@ class QuestionStream:
     drop_last: bool = False
     is_even: bool = False
     """Whether the batches of an epoch differ by one question at most, instead of the last being the smallest."""
+    first_step: int = 0
+    """The step with which its first epoch begins."""
 
     def __post_init__(self) -> None:
         if self.steps_per_epoch == 0:
@@ -39,8 +41,8 @@ class QuestionStream:
 
     def batch(self, step: int) -> list[Question]:
         """The questions of one step."""
-        epoch, place = divmod(step, self.steps_per_epoch)
-        order = generator_for(self.seed, "order", epoch).permutation(len(self.questions))
+        epoch, place = divmod(step - self.first_step, self.steps_per_epoch)
+        order = generator_for(self.seed, "order", self.first_step + epoch).permutation(len(self.questions))
         return [self.questions[number] for number in self._batches(order)[place]]
 
     def _batches(self, order: Any) -> list[Any]:
@@ -53,13 +55,13 @@ class QuestionStream:
         coming = chain.from_iterable(self.batch(each) for each in range(step, step + 2 * self.steps_per_epoch))
         return list(dict.fromkeys(chain(coming, others)))[:size]
 
-    def only(self, ids: Collection[str]) -> QuestionStream:
-        """The questions with these ids alone, in batches of nearly equal size, none larger than before."""
+    def only(self, ids: Collection[str], first_step: int = 0) -> QuestionStream:
+        """The questions with these ids alone, from this step on, in batches of nearly equal size, none larger."""
         questions = [question for question in self.questions if question.id in ids]
-        return replace(self, questions=questions, drop_last=False, is_even=True)
+        return replace(self, questions=questions, drop_last=False, is_even=True, first_step=first_step)
 
     def updates(self, steps: int, questions_per_update: int) -> int:
-        """Optimizer steps in the first `steps` steps."""
-        epochs, rest = divmod(steps, self.steps_per_epoch)
+        """Optimizer steps before this step, from its first one on."""
+        epochs, rest = divmod(steps - self.first_step, self.steps_per_epoch)
         updates = [ceil(len(batch) / questions_per_update) for batch in self._batches(range(len(self.questions)))]
         return epochs * sum(updates) + sum(updates[:rest])

@@ -143,7 +143,8 @@ class ScrlTrainer(PPOTrainerSync):
         number = self.settings.completions
         if self.label_votes is not None and self.rule.is_silent_without_label:
             size, questions = self.config.data.train_batch_size, [Question(name, "") for name in self.rows]
-            stream = QuestionStream(questions, size, self.settings.seed).only(self.label_votes.labels)
+            first_step = (self.votes_pass or 0) * self.steps_per_epoch
+            stream = QuestionStream(questions, size, self.settings.seed).only(self.label_votes.labels, first_step)
             asked = stream.filled(self.global_steps - 1, num_prompts or size, questions)
             return self._ask([self.rows[question.id] for question in asked], number)
         batch = super()._next_train_batch(num_prompts)
