@@ -47,6 +47,8 @@ GSM8K = ("gsm8k-769-1024", "gsm8k-1025-1319")
 FOLDS = {"a": "gsm8k-1-1024", "b": "gsm8k-1-768-and-1025-1319"}
 """Trained on; each leaves out the other of GSM8K."""
 MATH = ("math500-odd", "math500-even")
+MEASURED, EXPLORED = "gsm8k-1-512", "gsm8k-513-1319"
+"""Measured and trained on where the third attempt is explored."""
 
 COMMON: Settings = {
     "reader": "boxed",
@@ -71,6 +73,13 @@ ROUNDS: Settings = ONE | {
 }
 """Ours: an answer becomes a label where it stands out in votes drawn before each pass."""
 GOLD: Settings = SIXTEEN | {"method": "oracle"}
+THIRD: dict[str, Settings] = {
+    "ttrl": ONE | {"method": "ttrl", "label_votes": "start", "label_completions": 32, "reader": "sound:boxed"},
+    "surviving": ONE | {"method": "credible:SURVIVING"},
+    "credible": ONE | {"method": "credible:CREDIBLE"},
+    "credible-alone": ONE | {"method": "credible:CREDIBLE", "credit": {"min_share": 2.0}},
+}
+"""Explored for the third attempt, beside the first one's rule; this folder must be in PYTHONPATH (credible.py)."""
 RIVALS: dict[str, Settings] = {
     f"{method}-{name}": settings | {"method": method, "completions": 32}
     for name, settings in (("printed", ONE | {"sampling": {"temperature": 1.0}}), ("sixteen", SIXTEEN))
@@ -90,6 +99,8 @@ class Run(NamedTuple):
     settings: Settings | None
     measured: tuple[str, ...]
     completions: int = 32
+    is_blended: bool = False
+    """Whether weights half-way from the start model's to the trained ones are measured, too: STUDY/half-ARM-SEED."""
 
     @property
     def seed(self) -> int:
@@ -119,6 +130,14 @@ def runs_of(stage: str) -> list[Run]:
         case "rivals":
             rivals = RIVALS.items()
             return [trained(SMALL, name, arm, FOLDS["a"], 48, seed) for seed in (11, 12, 13) for name, arm in rivals]
+        case "third-start":
+            return [Run("credible-0.5b/start-30", SMALL, None, (MEASURED, EXPLORED))]
+        case "third-explored":
+            runs = [trained(SMALL, name, settings, EXPLORED, 32, 1) for name, settings in THIRD.items()]
+            return [
+                run._replace(name=run.name.replace("confirm", "credible"), measured=(MEASURED,), is_blended=True)
+                for run in runs
+            ]
         case "start":
             return [Run(f"{SMALL.study}/start-20", SMALL, None, GSM8K, completions=160)]
         case "larger-start":
@@ -126,7 +145,9 @@ def runs_of(stage: str) -> list[Run]:
     raise ValueError(stage)
 
 
-STAGES = ("larger", "larger-start", "second", "start", "gold", "rivals", "larger-rivals")
+STAGES = (
+    "larger", "larger-start", "second", "start", "gold", "rivals", "larger-rivals", "third-start", "third-explored",
+)  # fmt: skip
 
 
 def trained(model: Model, arm: str, settings: Settings, rows: str, steps: int, seed: int) -> Run:
@@ -156,6 +177,8 @@ def write_questions(work: Path) -> None:
         GSM8K[1]: gsm8k[1024:],
         FOLDS["a"]: gsm8k[:1024],
         FOLDS["b"]: gsm8k[:768] + gsm8k[1024:],
+        MEASURED: gsm8k[:512],
+        EXPLORED: gsm8k[512:],
         MATH[0]: math500[::2],
         MATH[1]: math500[1::2],
     }
@@ -185,7 +208,13 @@ def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
     how += ["--max-tokens", str(8 if is_trial else run.model.max_tokens)]
     how += ["--sampler-rows", "64", "--limit", "2"] if is_trial else ["--sampler-rows", "1024"]
     commands += [[*scrl, "evaluate", model, *questions, *how, "--out", str(measured)]]
-    commands += [[sys.executable, str(RESULTS / "keep.py"), "--commit", commit, str(kept), *folders]]
+    keep_it = [sys.executable, str(RESULTS / "keep.py"), "--commit", commit]
+    if run.is_blended:
+        between, its = f"{made}/checkpoints/half", measured.with_name(f"half-{measured.name}")
+        commands += [[sys.executable, str(RESULTS / "blend.py"), run.model.folder, model, between, "0.5"]]
+        commands += [[*scrl, "evaluate", between, *questions, *how, "--out", str(its)]]
+        commands += [[*keep_it, str(kept.with_name(its.name)), str(its)]]
+    commands += [[*keep_it, str(kept), *folders]]
     with log.open("wb") as out:
         for command in commands:
             subprocess.run(command, check=True, cwd=work, stdout=out, stderr=subprocess.STDOUT)

@@ -51,9 +51,20 @@ def cells(out):
 # Compare
 
 
-def test_the_same_ids_with_other_texts_are_not_paired(place, refusal):
-    first, second = place("a", line(LOW, questions_digest="1f")), place("b", line(LOW, questions_digest="2e"))
+@pytest.mark.parametrize("what", ["questions_digest", "gold_digest"])
+def test_the_same_ids_with_other_texts_or_right_answers_are_not_paired(what, place, refusal):
+    first, second = place("a", line(LOW, **{what: "1f"})), place("b", line(LOW, **{what: "2e"}))
     assert "amc" in refusal("compare", first, second)
+
+
+def test_evaluations_that_read_answers_differently_are_said_to(place, call):
+    first = place("a", line(LOW, reader="boxed", prompt={"style": "chat"}))
+    second = place("b", line(LOW, reader="sound:boxed", prompt={"style": "chat"}))
+    _, out, _ = call("compare", first, second)
+    assert [text for text in out.splitlines() if "differs" in text] == [
+        "warning: amc: reader differs: boxed for A, sound:boxed for B"
+    ]
+    assert "differs" not in call("compare", first, place("old", line(LOW)))[1]  # which does not say
 
 
 def test_two_places_are_compared_on_what_both_have(place, call):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from scrl.credit.rule import credit_rule
-from scrl.evaluation.evaluate import Conditions, evaluate, questions_digest
+from scrl.data.prompts import PromptSettings
+from scrl.evaluation.evaluate import Conditions, digest, evaluate
 from scrl.records import Question, Sample, Sampled
 from scrl.sampling.settings import SamplingSettings
 
@@ -25,7 +26,8 @@ def sampled(name, gold, *samples):
 
 
 def measure(*sampled_Q, k, rule=RULE):
-    conditions = Conditions("toy", "tiny", SAMPLING, (k,) if isinstance(k, int) else k, seed=0, step=7)
+    how = (SAMPLING, (k,) if isinstance(k, int) else k, 0, "boxed", PromptSettings(style="chat", instruction="Think."))
+    conditions = Conditions("toy", "tiny", *how, step=7)
     return evaluate([(each.question, each.group) for each in sampled_Q], rule, conditions)
 
 
@@ -37,8 +39,10 @@ BARE = sampled("bare", None, *[sample("1", 0.0)] * 4)
 def test_the_numbers_of_an_evaluation():
     assert measure(ONE, TWO, BARE, k=4) == {
         "step": 7, "model": "tiny", "benchmark": "toy", "questions": 3,
-        "questions_digest": questions_digest([answered.question for answered in (BARE, TWO, ONE)]),  # in any order
-        "samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 32, "seed": 0, "significant_digits": None,
+        "questions_digest": digest([("bare", "?"), ("two", "?"), ("one", "?")]),  # in any order
+        "gold_digest": digest([("two", "7"), ("one", "4")]),
+        "samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 32, "seed": 0, "reader": "boxed",
+        "prompt": {"style": "chat", "instruction": "Think."}, "significant_digits": None,
         "agreement": 0.75,  # 2/4, 3/4 and 4/4
         "answered": pytest.approx(11 / 12), "truncated": pytest.approx(1 / 12), "tokens": 56,
         "length_mean": pytest.approx(56 / 12),  # 11 · 4 + 12

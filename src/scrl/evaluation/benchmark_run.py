@@ -49,6 +49,7 @@ class Benchmark:
 
     name: str
     questions: tuple[Question, ...]
+    reader: str
     rule: CreditRule
     prompt: PromptSettings
 
@@ -77,7 +78,8 @@ def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> lis
         for benchmark in benchmarks:
             _sample_missing(benchmark, language_model.tokenizer, sampler, settings, out / benchmark.file, listener)
             answered_Q = list(_read_rollouts(benchmark.questions, settings.samples, out / benchmark.file))
-            conditions = Conditions(benchmark.name, settings.model, settings.sampling, ks, settings.seed)
+            how = (settings.sampling, ks, settings.seed, benchmark.reader, benchmark.prompt)
+            conditions = Conditions(benchmark.name, settings.model, *how)
             records.append(evaluate(answered_Q, benchmark.rule, conditions))
             listener.evaluation(records[-1])
         # Last, so that if it exists, everything does.
@@ -101,7 +103,7 @@ def load_benchmarks(settings: MeasurementSettings, listener: Listener) -> list[B
             if is_known:
                 raise DataError("gold answers", problem)
             listener.note(f"{name}: gold answers: {problem}")
-        benchmarks.append(Benchmark(name, loaded.questions, rule, prompt_for(name, reader, settings.prompt)))
+        benchmarks.append(Benchmark(name, loaded.questions, reader, rule, prompt_for(name, reader, settings.prompt)))
     return benchmarks
 
 

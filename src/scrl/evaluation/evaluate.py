@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from scrl.answers.classes import Classes
 from scrl.credit.labels import count_votes
 from scrl.credit.rule import CreditRule
+from scrl.data.prompts import PromptSettings
 from scrl.evaluation.gold import right_class
 from scrl.evaluation.statistics import bootstrap_interval, majority_at_k, pass_at_k
 from scrl.records import Group, Question, Tally
@@ -35,6 +36,8 @@ class Conditions:
     ks: tuple[int, ...]
     """The k of pass@k and maj@k, besides pass@1."""
     seed: int
+    reader: str
+    prompt: PromptSettings
     step: int = 0
 
 
@@ -48,12 +51,15 @@ def evaluate(answered_Q: Sequence[tuple[Question, Group]], rule: CreditRule, con
         "model": conditions.model,
         "benchmark": conditions.benchmark,
         "questions": len(answered_Q),
-        "questions_digest": questions_digest([question for question, _ in answered_Q]),
+        "questions_digest": digest((question.id, question.text) for question, _ in answered_Q),
+        "gold_digest": digest((question.id, question.gold) for question, _ in answered_Q if question.gold is not None),
         "samples": len(answered_Q[0][1].completions),
         "temperature": conditions.sampling.temperature,
         "top_p": conditions.sampling.top_p,
         "max_tokens": conditions.sampling.max_tokens,
         "seed": conditions.seed,
+        "reader": conditions.reader,
+        "prompt": conditions.prompt.model_dump(include={"style", "instruction", "system"}, exclude_none=True),
         "significant_digits": rule.significant_digits,
         "agreement": float(np.mean([grade.agreement for grade in grades_Q])),
         "answered": float(np.mean([grade.answered for grade in grades_Q])),
@@ -70,10 +76,9 @@ def evaluate(answered_Q: Sequence[tuple[Question, Group]], rule: CreditRule, con
     return record | _gold_part([grade for grade in grades_Q if grade.has_gold], conditions.seed)
 
 
-def questions_digest(questions: Sequence[Question]) -> str:
+def digest(pairs_Q: Iterable[tuple[str, str]]) -> str:
     """A hash of ids and texts, in any order: an id such as `mine-0` does not identify a question."""
-    pairs = sorted((question.id, question.text) for question in questions)
-    return hashlib.blake2b(json.dumps(pairs).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(json.dumps(sorted(pairs_Q)).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

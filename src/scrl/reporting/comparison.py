@@ -107,9 +107,11 @@ def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str)
         odd = sorted(first.keys() ^ second.keys())
         reason = f"were not measured on the same questions: {len(odd)} are in only one of them, as {odd[0]!r}"
         raise InputError(f"{benchmark}: {' and '.join(pairing.names)} {reason}; evaluate both on the same ones")
-    if len({evaluation.get("questions_digest") for evaluation in pair}) > 1:
-        names = " and ".join(pairing.names)
-        raise InputError(f"{benchmark}: {names}: the same ids, but other questions; evaluate both on one file")
+    for digest, what in (("questions_digest", "questions"), ("gold_digest", "right answers")):
+        found = [evaluation.get(digest) for evaluation in pair]
+        if found[0] != found[1] and (what == "questions" or None not in found):  # older files have none of the latter
+            names = " and ".join(pairing.names)
+            raise InputError(f"{benchmark}: {names}: the same ids, but other {what}; evaluate both on one file")
     before_Q, after_Q = ([values[name] for name in sorted(first)] for values in (first, second))
     before, after = (math.fsum(values_Q) / len(values_Q) for values_Q in (before_Q, after_Q))
     difference = paired_difference(before_Q, after_Q, seed=RESAMPLING_SEED)
@@ -167,6 +169,9 @@ def _unlike(*pair: Evaluation) -> Iterator[tuple[str, list[object]]]:
         if pair[0].get(name) != pair[1].get(name):
             missing = "all" if name == "significant_digits" else "unknown"
             yield name, [evaluation.get(name, missing) for evaluation in pair]
+    for name in ("reader", "prompt"):  # which older files do not say
+        if len(found := [evaluation[name] for evaluation in pair if name in evaluation]) == 2 and found[0] != found[1]:
+            yield name, found
     ks = [sorted({int(name.partition("@")[2]) for name in metrics_of([evaluation])} - {1}) for evaluation in pair]
     if ks[0] != ks[1]:
         yield "k", [", ".join(map(str, k)) for k in ks]

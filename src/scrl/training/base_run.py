@@ -80,11 +80,12 @@ class BaseRun:
         self, sample: Callable[[str, Sequence[Question], SamplingSettings], list[Sampled]]
     ) -> list[dict[str, Any]]:
         """One record for the questions trained on, and one for those held out, where there are some."""
-        sampling, ks, records = self.config.evaluation_sampling, (self.config.evaluation.completions,), []
+        config, records = self.config, []
+        how = (config.evaluation_sampling, (config.evaluation.completions,), config.seed, config.reader, config.prompt)
         for name, questions in self.measured.items():
             if questions:
-                answered_Q = [(each.question, each.group) for each in sample(name, questions, sampling)]
-                conditions = Conditions(name, self.config.model, sampling, ks, self.config.seed, self.state.step)
+                answered_Q = [(each.question, each.group) for each in sample(name, questions, how[0])]
+                conditions = Conditions(name, config.model, *how, self.state.step)
                 records.append(evaluate(answered_Q, self.rule, conditions))
         return records
 
