@@ -129,12 +129,15 @@ def test_answers_are_read_as_the_evaluation_that_wrote_them_did(tmp_path, call):
     (tmp_path / "eval" / "evaluation.yaml").write_text("reader: last-number\n")
     lines = [{"question_id": "a", "sample": each, "completion": f"so it is {each % 2}"} for each in range(4)]
     file = write_lines(tmp_path / "eval" / "rollouts" / "quiz.jsonl", lines)
-    for words, answered in (((), 4), (("--reader", "boxed"), 0)):
-        code, _, error = call("label", file, "--method", "ttrl", "--summary", "summary.json", *words)
+    for place, words, answered in ((file, (), 4), (file, ("--reader", "boxed"), 0), (tmp_path / "eval", (), 4)):
+        code, _, error = call("label", place, "--method", "ttrl", "--summary", "summary.json", *words)
         assert code == 0, error
         assert ("last-number" in error) == bool(answered)
         summary = json.loads((tmp_path / "summary.json").read_text())
         assert summary["no_answer_share"] == 1 - answered / 4
+    write_lines(file.with_name("other.jsonl"), lines)
+    code, _, error = call("label", tmp_path / "eval")
+    assert (code, error.count(".jsonl")) == (2, 2)  # which of the two?
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,7 @@ def test_a_file_is_labelled_by_the_votes_of_another(tmp_path):
                    for votes in (None, open_completions(start)))  # fmt: skip
     assert (own["positive_accuracy"], theirs["positive_accuracy"]) == (0, 1)
     assert own["pass@1"] == theirs["pass@1"] == 0.25
+    assert [(each["label"], each["share"]) for each in theirs["labels"]] == [("1", 0.75)] * 2  # of the votes
     start.write_text("\n".join(line for line in start.read_text().splitlines() if '"b"' not in line) + "\n")
     with pytest.raises(InputError, match=r"start.jsonl.*'b'"):
         label_file(replace(open_completions(now), label_votes=open_completions(start)), credit_rule("ttrl"))

@@ -97,7 +97,16 @@ def test_popular_and_right_answers_are_no_stock_answers(tmp_path):
 
 def test_a_closed_set_of_answers_has_no_stock_answers(tmp_path):
     rows = [row(f"q{q}", "ABCD"[(q + (s == 0)) % 4]) for q in range(24) for s in range(8)]
-    assert "stock_answers" not in codes(audited(write_lines(tmp_path / "r.jsonl", rows)))
+    assert codes(audited(write_lines(tmp_path / "r.jsonl", rows))) == ["likely_to_help", "closed_set"]
+
+
+def test_right_answers_to_a_few_questions_decide_nothing(tmp_path):
+    """One wrong vote of one question has an interval of no width."""
+    rows = [row(f"q{q}", str(q if s < 5 else 100 * q + s)) for q in range(30) for s in range(8)]
+    rows = [line | {"gold": "-1"} if line["question_id"] == "q0" else line for line in rows]
+    found = audited(write_lines(tmp_path / "r.jsonl", rows))
+    assert codes(found) == ["likely_to_help"]
+    assert "only 1 of 30 questions" in found["verdict"][0]["words"]
 
 
 def test_unanimous_too_weak_unreadable_and_likely_to_help(tmp_path):

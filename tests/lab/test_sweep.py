@@ -124,6 +124,13 @@ def test_without_gold_the_figures_of_gold_are_none(tmp_path):
         assert row["push_stock"] is not None
 
 
+def test_a_method_without_stability_is_shown_by_coverage_where_there_is_no_gold(tmp_path, capsys):
+    path = random_file(tmp_path / "r.jsonl", gold=False)
+    assert main(["sweep", str(path), "--method", "contrast-label", "--min-contrast", "0.1,0.2,0.9"]) == 0
+    shown = capsys.readouterr().out
+    assert [shown.count(f"  {value} ") for value in ("0.1", "0.2", "0.9")] == [8] * 3  # 12 of 39 rows, twice
+
+
 def test_stability_is_that_of_a_binomial_majority(tmp_path):
     # 4 of 5 votes for 1, one for 2: drawn anew, 1 wins if it has 3 or more of 5 at p = 4/5: 0.942
     rows = [{"question_id": f"q{i}", "answer": answer} for i in range(200) for answer in "11112"]

@@ -9,8 +9,11 @@ from line_files import read_lines
 from processes import scrl
 from runs import GOLD_METRICS, SMALL, differences, do, go_on, metrics, small, state_of, stop_after_a_step, weights
 
+from scrl.credit.label_votes import LabelVotes
+from scrl.credit.rule import credit_rule
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.errors import InputError, TrainingError
+from scrl.training.crediting import label_note
 from scrl.training.loop import train
 
 HARD = (
@@ -120,6 +123,22 @@ def test_votes_are_no_evaluation_and_more_of_them_can_be_asked_for(tmp_path, no_
 def test_a_run_without_any_label_says_so(tmp_path, no_report):
     with pytest.raises(TrainingError, match=r"label_votes.*--credit.elsewhere-weight 0"):
         do(tmp_path / "run", *HARD, "label_votes=start", "credit.min_contrast=1", "credit.elsewhere_weight=9")
+
+
+def test_where_few_answers_win_most_questions_the_run_says_what_to_do():
+    """Nine of twelve questions are won by yes or no; contrast takes these for stock answers."""
+    winners = ["yes" if q % 2 else "no" for q in range(9)] + ["9", "10", "11"]
+    repeated, apart = (
+        LabelVotes({f"q{q}": (key,) * 3 for q, key in enumerate(keys)}, {"q11": "11"})
+        for keys in (winners, map(str, range(12)))
+    )
+    assert "3 answers win 10 of the questions" in label_note(repeated, credit_rule("contrast-label"), 12)
+    for rule, votes in (
+        (credit_rule("contrast-label", elsewhere_weight=0), repeated),
+        (credit_rule("ttrl"), repeated),
+        (credit_rule("contrast-label"), apart),
+    ):
+        assert "WARNING" not in label_note(votes, rule, 12)
 
 
 def test_methods_that_pay_without_a_label_sample_every_question(tmp_path, no_report):

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 from scrl.answers.readers import READERS
-from scrl.data.completion_files import ROLLOUTS, CompletionColumns, CompletionFile, open_completions
+from scrl.data.completion_files import ROLLOUTS, CompletionColumns, CompletionFile, file_of, open_completions
 from scrl.errors import ConfigError, InputError
 from scrl.files.yaml_files import read_yaml
 from scrl.setting_names import as_option
@@ -55,6 +55,7 @@ class FileOptions:
 
     def reading(self, path: Path) -> dict[str, Any]:
         """What a rule has to know to read answers: as given, else as the run or evaluation that wrote the file did."""
+        path = file_of(path)
         folder, is_evaluation = path.parent, path.parent.name == "rollouts"
         settings = folder.parent / "evaluation.yaml" if is_evaluation else folder / "config.yaml"
         is_ours = (is_evaluation or path.name == "rollouts.jsonl") and settings.is_file()
@@ -72,6 +73,8 @@ class FileOptions:
         if taken not in ({}, {"reader": "boxed"}):
             how = " ".join(f"{as_option(name)} {value}" for name, value in taken.items())
             print(f"{path}: answers are read as they were when it was sampled: {how}", file=sys.stderr)
+        if is_ours and known.get("label_votes", "present") != "present":
+            print(f"{path}: such a run may have sampled only questions with a label, the surer ones", file=sys.stderr)
         return {"reader": "boxed"} | {name: value for name, value in given.items() if value is not None} | taken
 
     @property
@@ -83,7 +86,7 @@ class FileOptions:
 
         `label_votes`: the file whose completions vote in place of these.
         """
-        source = open_completions(path, self.columns)
+        source = open_completions(file_of(path), self.columns)
         if source.layout is not ROLLOUTS:
             print(source.note, file=sys.stderr)
         return source if label_votes is None else replace(source, label_votes=self.open(label_votes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -130,7 +131,7 @@ def report(
 ) -> Iterator[RichTable | str]:
     """The front for people, and where it and the methods without labels, `unlabelled`, push."""
     has_gold = any(stored.truth is not None for stored in groups)
-    quality = "positive_accuracy" if has_gold else "stability"
+    quality, word = ("positive_accuracy", "precision") if has_gold else ("stability", "stability")
     shares, pushes = (
         {name: head for name, head in heads.items() if has_gold or name not in _OF_GOLD} for heads in (_SHARES, _PUSHES)
     )
@@ -138,12 +139,21 @@ def report(
     if num_questions <= MIN_OTHERS:
         shares, pushes = ({name: h for name, h in heads.items() if "stock" not in name} for heads in (shares, pushes))
     best = front(rows, quality)
-    shown = best if len(best) <= SHOWN else [best[round(i * (len(best) - 1) / (SHOWN - 1))] for i in range(SHOWN)]
+    shown = _spread(best)
     yield f"{len(rows):,} setting{'s' * (len(rows) != 1)} on {len(groups):,} group{'s' * (len(groups) != 1)}."
     if shown:
-        title = f"No setting beats these in both coverage and {'precision' if has_gold else 'stability'}"
+        title = f"No setting beats these in both coverage and {word}"
         yield _rows_table(f"{title} ({len(shown)} of {len(best)})", shown, shares, "{:.1%}".format)
         yield _rows_table("Where these push, × 1,000", shown, pushes, push_text)
+    judged = {row["method"] for row in rows if row[quality] is not None} | set(unlabelled)
+    if others := [row for row in rows if row["method"] not in judged]:
+        names, some = (
+            ", ".join(dict.fromkeys(row["method"] for row in others)),
+            _spread(sorted(others, key=itemgetter("coverage"))),
+        )
+        heads = {name: head for name, head in shares.items() if name != quality}
+        yield _rows_table(f"By coverage; of {names} no {word} is known", some, heads, "{:.1%}".format)
+        yield _rows_table("Where these push, × 1,000", some, pushes, push_text)
     without = [row for row in rows if row["method"] in unlabelled]
     if without:
         yield _rows_table("Without labels: where it pushes, × 1,000", without, pushes, push_text)
@@ -157,6 +167,12 @@ def report(
         yield f"Chosen on these questions, so expect less on others. {PUSH}"
     else:
         yield "Stability says how often a resample gives the same label, not how often it is right: that takes gold."
+
+
+def _spread(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """All rows, or as many as are shown, from the first to the last."""
+    last = len(rows) - 1
+    return rows if last < SHOWN else [rows[round(i * last / (SHOWN - 1))] for i in range(SHOWN)]
 
 
 def _rows_table(

@@ -24,7 +24,7 @@ from scrl.records import Tally
 WHOSE = ("present", "start", "round")
 Votes = tuple[str | None, ...]
 """The key of the answer of each vote; None for no answer."""
-_NOBODY = Tally((), (), (), None, None, None)
+NOBODY = Tally((), (), (), None, None, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class LabelVotes:
     @cached_property
     def last_votes(self) -> LastVotes:
         """The same votes as what other questions are compared with: p̄."""
-        return LastVotes().after((question, with_votes(_NOBODY, votes)) for question, votes in self.votes.items())
+        return LastVotes().after((question, with_votes(NOBODY, votes)) for question, votes in self.votes.items())
 
     def to_json(self) -> dict[str, Any]:
         """As a checkpoint stores it."""

@@ -308,6 +308,14 @@ class CompletionFile:
                 raise row.error(reason) from error
 
 
+def file_of(path: Path) -> Path:
+    """The completions of our own runs and evaluations, where `path` is such a folder; else `path` itself."""
+    found = [file for pattern in ("rollouts.jsonl", "rollouts/*.jsonl") for file in sorted(path.glob(pattern))]
+    if len(found) > 1:
+        raise DataError(path, f"has several files of completions; give one: {', '.join(map(str, found))}")
+    return found[0] if found else path
+
+
 def open_completions(path: Path, columns: CompletionColumns = ANY) -> CompletionFile:
     """Recognise the layout of a file or folder by the columns of its first row."""
     if not os.path.exists(path):

@@ -69,7 +69,7 @@ def label_lines(groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> Ite
             "sample": stored.samples_G[g],
             "answer": credit.answers[g],
             "answer_class": answer_class,
-            "share": None if j == MISSING else credit.tally.counts_K[j] / credit.tally.size,
+            "share": None if answer_class is None else _shares(stored).get(answer_class, 0.0),
             "label": credit.labels.label_of(answer_class),
             "reward": float(credit.rewards[g]),
             "advantage": None if math.isnan(advantage) else advantage,
@@ -80,11 +80,21 @@ def question_labels(groups: Sequence[StoredGroup], credits: Sequence[Credit]) ->
     """The label of each question as a completion spells it, and its share; where there is none, the largest share."""
     in_order = sorted(zip(groups, credits, strict=True), key=lambda pair: (pair[0].group.step, pair[0].places_G[0]))
     for stored, credit in in_order:
-        key, keys_K, shares_K = credit.labels.positive, credit.tally.keys_K, credit.tally.shares_K
-        answers = dict(zip(credit.tally.class_of_G[::-1], credit.answers[::-1], strict=True))  # of each class the first
-        j = keys_K.index(key) if key in keys_K else MISSING
-        label, share = (answers.get(j, key), shares_K[j]) if j != MISSING else (key, max(shares_K, default=0.0))
-        yield {"question_id": stored.question_id, "step": stored.group.step, "label": label, "share": share}
+        key, tally, shares = credit.labels.positive, credit.tally, _shares(stored)
+        answers = dict(zip(tally.completion_keys[::-1], credit.answers[::-1], strict=True))  # of each class the first
+        share = max(shares.values(), default=0.0) if key is None else shares.get(key, 0.0)
+        yield {
+            "question_id": stored.question_id,
+            "step": stored.group.step,
+            "label": None if key is None else answers.get(key, key),
+            "share": share,
+        }
+
+
+def _shares(stored: StoredGroup) -> dict[str, float]:
+    """The shares of the votes that decide."""
+    keys = stored.tally.completion_keys if stored.votes is None else stored.votes
+    return {key: count / len(keys) for key, count in Counter(keys).items() if key is not None}
 
 
 def audit_lines(stored: StoredGroup) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scrl.credit.elsewhere import REPEATED
 from scrl.credit.methods.scrl import ScrlSettings
 
 UNANIMOUS_SHARE = 0.8
@@ -21,7 +22,7 @@ popular say nothing."""
 NO_ANSWER = 0.5
 """From this share of completions without an answer, the reader or the length does not fit; `sound:` leaves out many."""
 FEW_QUESTIONS = 20
-"""Below this number of questions the verdict says how few they are."""
+"""Below this number of questions the verdict says how few they are; right answers to fewer decide nothing."""
 PAPER = ScrlSettings()
 """The thresholds of a sharp consensus."""
 CHANCE = 0.5
@@ -38,7 +39,7 @@ class Finding:
 def verdict(audit: Mapping[str, Any]) -> list[Finding]:
     """What the audit's figures say: reasons against training first; without any, that it is likely to help."""
     against = [*_weak_votes(audit), *_stock(audit)]
-    return [*against, *([] if against else [_helps(audit)]), *_gate(audit)]
+    return [*against, *([] if against else [_helps(audit)]), *_gate(audit), *_closed_set(audit)]
 
 
 def _weak_votes(audit: Mapping[str, Any]) -> Iterator[Finding]:
@@ -62,7 +63,7 @@ def _weak_votes(audit: Mapping[str, Any]) -> Iterator[Finding]:
             "spelled in many ways (scrl label --audit)?"
         )
         yield Finding("too_weak", words, {"sharp_share": sharp})
-    elif gold is not None and gold["vote_gain"]["interval"][0] <= 0:
+    elif gold is not None and gold["questions"] >= FEW_QUESTIONS and gold["vote_gain"]["interval"][0] <= 0:
         gain = gold["vote_gain"]
         words = (
             f"Too weak: the most frequent answer is right on {_of(gold['majority_accuracy'])} of the questions, a "
@@ -88,6 +89,8 @@ def _stock(audit: Mapping[str, Any]) -> Iterator[Finding]:
     )
     if popular is not None and other is not None:
         words += f" Of sharp labels that are popular elsewhere {popular:.0%} are right, of the others {other:.0%}."
+    else:
+        words += f" But if {REPEATED}."
     yield Finding("stock_answers", words, {"stock_label_share": share, "labels": labels})
 
 
@@ -106,15 +109,23 @@ def _helps(audit: Mapping[str, Any]) -> Finding:
             f" The most frequent answer is right on {_of(gold['majority_accuracy'])} of the questions, a "
             f"single completion on {_of(gold['pass@1'])}: {_points(gold['vote_gain'])} to learn from."
         )
-    if audit["questions"] < FEW_QUESTIONS:
+    if gold is not None and gold["questions"] < FEW_QUESTIONS:
+        words += f" But right answers are known to only {gold['questions']} of {audit['questions']} questions."
+    elif audit["questions"] < FEW_QUESTIONS:
         words += f" But these are only {audit['questions']} questions."
     return Finding("likely_to_help", words, figures)
+
+
+def _closed_set(audit: Mapping[str, Any]) -> Iterator[Finding]:
+    if (number := audit["stock"]["distinct_answers"]) < CLOSED_SET and audit["stock"]["is_known"]:
+        words = f"Few answers: {number} different ones in all, so contrast hardly gives a label; if {REPEATED}."
+        yield Finding("closed_set", words, {"distinct_answers": number})
 
 
 def _gate(audit: Mapping[str, Any]) -> Iterator[Finding]:
     """The gate chooses among rare answers, so it is measured there."""
     auroc = (audit["gold"] or {}).get("rare_entropy_auroc")
-    if auroc is None or auroc["interval"][0] > CHANCE:
+    if auroc is None or auroc["interval"][0] > CHANCE or audit["gold"]["questions"] < FEW_QUESTIONS:
         return
     words = (
         f"Entropy gate not informative: where the right answer is rare (groups: {auroc['groups']}), {_of(auroc)} of "

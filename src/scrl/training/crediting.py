@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from scrl.answers.classes import Classes
-from scrl.credit.elsewhere import REPEATED, LastVotes
-from scrl.credit.label_votes import LabelVotes
+from scrl.credit.elsewhere import MIN_OTHERS, NUM_STOCK, REPEATED, LastVotes
+from scrl.credit.label_votes import NOBODY, LabelVotes
+from scrl.credit.labels import majority_positive, with_votes
 from scrl.credit.method import Evidence
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.errors import TrainingError
@@ -83,4 +85,10 @@ def label_note(votes: LabelVotes, rule: CreditRule, questions: int) -> str | Non
         raise TrainingError(f"label_votes: no question has a label, so there is nothing to train on. {fix}")
     is_rest = rule.is_silent_without_label and len(votes.labels) < questions
     others = "; the others teach nothing and are not sampled" * is_rest
-    return f"{len(votes.labels)} of {counted(questions, 'question')} have a label{others}"
+    note = f"{len(votes.labels)} of {counted(questions, 'question')} have a label{others}"
+    wins = Counter(majority_positive(with_votes(NOBODY, each), first_seen_wins=False) for each in votes.votes.values())
+    wins.pop(None, None)
+    most = sum(number for _, number in wins.most_common(NUM_STOCK))
+    if getattr(rule.settings, "elsewhere_weight", None) and questions > MIN_OTHERS and 2 * most >= questions:
+        note += f". WARNING: {NUM_STOCK} answers win {most} of the questions; if {REPEATED}"
+    return note
