@@ -190,7 +190,10 @@ def test_an_answer_that_nobody_could_check_counts_as_wrong(run, tmp_path, capsys
     rows = [f"q{q},{unknown[q] if q < 4 else q}" for q in range(20)]
     (tmp_path / "filled.csv").write_text("\n".join(["question_id,answer", *rows]))
     assert main(["answers", str(run), "--check", str(tmp_path / "filled.csv"), "--out", str(tmp_path / "new")]) == 0
-    assert "4 of 20" in capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    # Clopper-Pearson of 16 in 20: 0.563 to 0.943
+    assert "16 of the 20 answers checked" in shown
+    assert "80% [56%, 94%]; 4 could not be checked" in shown
     assert [row["checked"] for row in read(tmp_path / "new" / "answers.csv")][:5] == [*["False"] * 4, "True"]
 
 
@@ -206,6 +209,21 @@ def test_where_the_hard_questions_cannot_be_checked_the_promise_holds(tmp_path, 
     shown = " ".join(capsys.readouterr().out.split())
     assert "at most 12.5% is not shown (20 of 30 checked answers are right)" in shown
     assert {row["is_answered"] for row in read(tmp_path / "answers.csv")} == {"False"}
+
+
+def test_checks_beside_the_answers_count_once_they_are_filled_in(run):
+    assert main(["answers", str(run), "--draw-check", "10"]) == 0
+    assert main(["answers", str(run)]) == 0
+    assert "p_right" not in read(run / "answers.csv")[0]
+    drawn = [row["question_id"] for row in read(run / "checks.csv")]
+    (run / "checks.csv").write_text("\n".join(["question_id,answer", *(f"{name},{name[1:]}" for name in drawn)]))
+    for words in ((), ("--max-error", "0.5")):
+        assert main(["answers", str(run), *words]) == 0
+        assert sum(row["checked"] == "True" for row in read(run / "answers.csv")) == 10
+    lines = [*read_lines(run / "evaluations.jsonl"), evaluation(4, {"other": votes(("1", 1.0))}) | {"benchmark": "amc"}]
+    write_lines(run / "evaluations.jsonl", lines)
+    assert main(["answers", str(run), "--benchmark", "amc"]) == 0  # whose questions these are not
+    assert "p_right" not in read(run / "answers.csv")[0]
 
 
 def test_where_all_is_checked_nothing_is_left_to_answer(run, tmp_path, capsys):

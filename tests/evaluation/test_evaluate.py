@@ -40,7 +40,6 @@ def test_the_numbers_of_an_evaluation():
     assert measure(ONE, TWO, BARE, k=4) == {
         "step": 7, "model": "tiny", "benchmark": "toy", "questions": 3,
         "questions_digest": digest([("bare", "?"), ("two", "?"), ("one", "?")]),  # in any order
-        "gold_digest": digest([("two", "7"), ("one", "4")]),
         "samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 32, "seed": 0, "reader": "boxed",
         "prompt": {"style": "chat", "instruction": "Think."}, "significant_digits": None,
         "agreement": 0.75,  # 2/4, 3/4 and 4/4
@@ -56,7 +55,7 @@ def test_the_numbers_of_an_evaluation():
         "pass@1_low": 0.25, "pass@1_high": 0.5,  # each of the two is drawn twice a quarter of the time
         "pass@4": 1.0, "pass@4_low": 1.0, "pass@4_high": 1.0,
         "maj@4": 0.5, "maj@4_low": 0.0, "maj@4_high": 1.0,  # 4 has two votes of four, 7 one
-        "gold_questions": 2,
+        "gold_questions": 2, "gold_digest": digest([("two", "7"), ("one", "4")]),
         "accuracy_given_answer": pytest.approx(3 / 7),  # 2 of 3 and 1 of 4
         "entropy_correct": pytest.approx(0.2),  # 0.1, 0.3 and 0.2
         "entropy_incorrect": pytest.approx(2.0 / 5),  # 0.6, 0.8 and 3 · 0.2

@@ -26,6 +26,7 @@ from scrl.reporting.tables import Table, as_csv, as_terminal
 from scrl.setting_names import as_option
 from scrl.settings import leaves
 
+CHECKS = "checks.csv"
 SHOWN, FEW, QUESTION_WIDTH = 5, 20, 36
 """Rows of a table, unless there are few questions: then all."""
 
@@ -60,7 +61,8 @@ def answers(
     draw_check
         Write checks.csv with this many questions, drawn at random, for you to fill in the right answers.
     check
-        A file with the columns question_id and answer: right answers of a random subset of these questions.
+        A file with the columns question_id and answer: right answers of a random subset of these questions; by default
+        checks.csv, once it is filled in.
     max_error
         With --check: answer as many questions as possible with at most this share of them wrong, at 95 % confidence.
     population
@@ -73,8 +75,9 @@ def answers(
         plain_console().print(Text("\n".join(explanation(alone, given))), soft_wrap=True)
         return
     place, questions = _places(alone, given)
-    if max_error is not None and check is None:
-        raise InputError("--max-error: needs checked answers; draw some with --draw-check 100, then give --check")
+    unchecked = InputError("--max-error: needs checked answers; draw some with --draw-check 100, then give --check")
+    if max_error is not None and check is None and questions is not None:
+        raise unchecked
     if max_error is not None and not 0 < max_error < 1:
         raise InputError(f"--max-error: must be above 0 and below 1; got {max_error}")
     console = plain_console()
@@ -86,6 +89,10 @@ def answers(
     source = read_place(place)
     after, before = _evaluations(source, benchmark)
     rows, choice, folder = sheet.answer_rows(after, before, source.standing), None, out or source.folder
+    if check is None and sheet.is_filled_in(folder / CHECKS, rows):
+        check = folder / CHECKS
+    if max_error is not None and check is None:
+        raise unchecked
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     if draw_check is not None:
@@ -95,9 +102,8 @@ def answers(
         return
     if check is not None:
         checks, digits = sheet.read_checks(check, rows), sheet.digits_of(after)
-        if unread := [*checks.values()].count(None):
-            say(console, f"checks without a readable answer, counted as wrong: {unread} of {len(checks)}")
         rows, choice = sheet.with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
+        say(console, sheet.checked_note(rows, [*checks.values()].count(None), str(check)))
     files = sheet.write_answers(rows, folder)
     doubt = sheet.why_none_is_trusted(after, source.standing)
     for table in tables(rows, is_doubted=doubt is not None):
@@ -165,7 +171,7 @@ def _evaluations(source: Place, benchmark: str | None) -> tuple[Evaluation, Eval
 
 def write_checks(drawn: Sequence[sheet.AnswerRow], folder: Path) -> Path:
     """checks.csv with the questions drawn, for the user to fill in."""
-    path = folder / "checks.csv"
+    path = folder / CHECKS
     if path.exists():
         raise InputError(f"{path}: exists already; move it away, so that nothing filled in is lost")
     rows = tuple((row.question_id, row.question, "") for row in drawn)
@@ -234,8 +240,8 @@ def verdict(choice: Choice, rows: Sequence[sheet.AnswerRow], max_error: float, p
         if choice.tried:
             tried = choice.tried[0]
             seen = f"{tried.wrong} of the {tried.checked} checked with an agreement of at least"
-            fix = "Check more, or allow more errors."
-            return f"{none} Too many are wrong: {seen} {_percent(tried.threshold)}. {fix}"
+            why = "Too many are wrong" if tried.wrong > max_error * tried.checked else "Too few are checked to be sure"
+            return f"{none} {why}: wrong are {seen} {_percent(tried.threshold)}. Check more, or allow more errors."
         if choice.checks_needed is None:
             return f"{none} {len(rows)} questions are too few to show it with any number of checks; allow more errors."
         return f"{none} Check at least {choice.checks_needed}: with fewer it cannot be shown, however many are right."

@@ -145,8 +145,8 @@ def _summarize(folder: Path, note: Callable[[str], None]) -> None:
     if (folder / "report.html").is_file():  # if not, the reason has been given
         note(f"report: {folder / 'report.html'}")
     if (folder / "answers.csv").is_file():
-        how_far = "" if stop else ", and how far to trust them"
-        note(f"answers: {folder / 'answers.csv'}; scrl answers {folder} shows them{how_far}")
+        how_far = "" if stop else "; --draw-check 40, how often they are right"
+        note(f"answers: {folder / 'answers.csv'}; scrl answers {folder} shows how far completions agree{how_far}")
     if stop and is_first_process():  # of several, so that none ends another before it has said its last words
         raise CollapseError(f"{stop}. Do not use its answers; lower optimizer.learning_rate or steps.")
 

@@ -28,7 +28,7 @@ from scrl.credit.methods.scrl import ScrlSettings
 from scrl.data.tables import read_table
 from scrl.errors import DataError, InputError
 from scrl.evaluation.gold import bare_gold
-from scrl.evaluation.trust import Calibration, Chance, Choice, choose_threshold
+from scrl.evaluation.trust import ERROR_RATE, Calibration, Chance, Choice, choose_threshold, least_rate
 from scrl.files.jsonl import read_json_lines
 from scrl.files.printable import csv_cell
 from scrl.files.run_state import Standing, standing_of
@@ -170,13 +170,35 @@ def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[Answe
     return random.Random(seed).sample(rows, min(number, len(rows)))  # noqa: S311 - no secret
 
 
+def is_filled_in(path: Path, rows: Sequence[AnswerRow]) -> bool:
+    """Whether there are checks of these questions, none of them still empty."""
+    if not path.is_file():
+        return False
+    lines, ids = [row.fields for row in read_table(path)[0].rows], _ids(rows)
+    return all(line.get("answer") not in (None, "") and str(line.get("question_id")) in ids for line in lines)
+
+
+def _ids(rows: Sequence[AnswerRow]) -> dict[str, str]:
+    """What stands for a question in a table → its id."""
+    names = [row.question_id for row in rows]
+    return {str(csv_cell(name)): name for name in names} | {name: name for name in names}
+
+
+def checked_note(rows: Sequence[AnswerRow], num_unread: int, file: str) -> str:
+    """How often the checked answers are right; their questions are a random subset of all."""
+    rights = [row.checked for row in rows if row.checked is not None]
+    n, k, level = len(rights), sum(rights), ERROR_RATE / 2
+    low, high = least_rate(k, n, level), 1 - least_rate(n - k, n, level)
+    unread = f"; {num_unread} could not be checked and count as wrong" if num_unread else ""
+    return f"{k} of the {n} answers checked in {file} are right: {k / n:.0%} [{low:.0%}, {high:.0%}]{unread}"
+
+
 def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
     """Question → right answer, from a file with the columns question_id and answer; None where none can be read."""
     if not path.exists():
         raise DataError(path, "there is no such file; --draw-check writes checks.csv beside the answers")
     table, _ = read_table(path)
-    names = [row.question_id for row in rows]
-    ids = {csv_cell(name): name for name in names} | {name: name for name in names}
+    ids = _ids(rows)
     checks: dict[str, str | None] = {}
     for row in table.rows:
         for name in ("question_id", "answer"):

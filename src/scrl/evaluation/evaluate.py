@@ -52,7 +52,6 @@ def evaluate(answered_Q: Sequence[tuple[Question, Group]], rule: CreditRule, con
         "benchmark": conditions.benchmark,
         "questions": len(answered_Q),
         "questions_digest": digest((question.id, question.text) for question, _ in answered_Q),
-        "gold_digest": digest((question.id, question.gold) for question, _ in answered_Q if question.gold is not None),
         "samples": len(answered_Q[0][1].completions),
         "temperature": conditions.sampling.temperature,
         "top_p": conditions.sampling.top_p,
@@ -146,6 +145,7 @@ def _gold_part(grades_Q: Sequence[_Grade], seed: int) -> dict[str, Any]:
     for name in names:
         figures |= _with_interval(name, [grade.scores[name] for grade in grades_Q], seed)
     figures["gold_questions"] = len(grades_Q)
+    figures["gold_digest"] = digest((grade.question.id, str(grade.question.gold)) for grade in grades_Q)
     pairs = [pair for grade in grades_Q for pair in grade.entropies]
     right, wrong = ([h for h, is_right in pairs if is_right == wanted] for wanted in (True, False))
     if num_answered := sum(grade.answered * len(grade.entropies) for grade in grades_Q):

@@ -96,7 +96,7 @@ def _about_held_out(loaded: LoadedQuestions, held_out: LoadedQuestions | None) -
     yield from (f"Held out: {note}" for note in held_out.notes)
     trained = {question.text for question in loaded.questions}
     if shared := sum(question.text in trained for question in held_out.questions):
-        yield f"{shared} of the {len(held_out.questions)} held-out questions are trained on: they are not held out"
+        yield f"WARNING: {shared} of the {len(held_out.questions)} held-out questions are trained on, so not held out"
 
 
 def memory_bytes(shape: ModelShape, work: Work) -> dict[str, int]:
@@ -119,6 +119,8 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
         yield f"questions_per_step: {config.questions_per_step}, but there are {num_questions}; a step takes them all"
     if "elsewhere" in rule.needs and num_questions <= MIN_OTHERS:
         yield few_others(num_questions - 1)
+    if config.guard.mode != "off" and config.steps < 2 * config.guard.window:
+        yield f"the guard first looks after {2 * config.guard.window} steps, and this run has {config.steps}"
     if config.reader == "choice" and getattr(rule.settings, "elsewhere_weight", None):
         yield f"reader choice: if {REPEATED}"
     usual = OptimizerSettings().learning_rate if config.lora is None else ADAPTER_LEARNING_RATE

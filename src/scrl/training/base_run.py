@@ -222,14 +222,18 @@ def outcome_notes(folder: RunFolder, say: Callable[[str], None]) -> Iterator[str
 
 def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """The vote before and after; without gold, how many questions have another answer now."""
+    if after["answered"] < before["answered"] / 2:
+        answered = f"{after['answered']:.0%} of the completions have an answer, {before['answered']:.0%} had"
+        return f"WARNING: {answered}; the model is broken, so use the start model's answers"
     for vote in (name for name in before if name.startswith("maj@") and PASS_OR_MAJ.fullmatch(name)):
         which = f"the vote of {vote.removeprefix('maj@')} completions"
         words = f"{which} is right on {after[vote]:.1%}; the start model's was on {before[vote]:.1%}"
-        return words if after[vote] >= before[vote] else f"{words}. WARNING: that is worse; use the start model's"
+        worse = ". WARNING: that is worse; use the start model's answers (start_answer in answers.csv)"
+        return words if after[vote] >= before[vote] else words + worse
     pairs = [(before["answers"][name]["votes"], after["answers"][name]["votes"]) for name in before["answers"]]
     changed = sum([vote[0] for vote in one[:1]] != [vote[0] for vote in two[:1]] for one, two in pairs)
     agree = f"{after['agreement']:.0%} of the completions agree with it, {before['agreement']:.0%} did"
-    return f"{changed} of {len(pairs)} have another most frequent answer than before; {agree}"
+    return f"{changed} of {len(pairs)} have another most frequent answer than before; {agree}, which is not being right"
 
 
 def prepare(config: RunConfig, folder: RunFolder, listener: Listener, compute: ComputeSettings) -> BaseRun:
