@@ -267,7 +267,9 @@ def test_questions_are_asked_without_an_instruction_that_the_model_cannot_read(t
     listener, source = Listener(), str(tmp_path / "mine.txt")
     (record,) = measure(settings_of(source, prompt={}), tmp_path / "a", listener)
     assert any(source in note and "instruction" in note for note in listener.notes)
-    assert (record,) == tuple(measure(settings_of(source), tmp_path / "b", Listener()))  # instruction: ""
+    (bare,) = measure(settings_of(source), tmp_path / "b", Listener())  # instruction: ""
+    assert (record.pop("prompt"), bare.pop("prompt")) == ({"style": "auto"}, {"style": "auto", "instruction": ""})
+    assert record == bare
 
 
 def test_deleting_gold_changes_no_figure_that_needs_none(tmp_path):
