@@ -5,18 +5,24 @@ import re
 from pathlib import Path
 
 import confirm
+import credible
 import keep
 import numpy as np
 import pytest
 import signs
 import tables
+import torch
 import yaml
+from blend import blend
 from line_files import write_lines
+from safetensors.torch import load_file, save_file
 from tables import RESULTS, STUDIES, Kept, Questions, Study, difference, mean_of, step_mean
 
 from scrl.cli.evaluate import given_settings, measurement_settings
 from scrl.config import GONE, build_config, read_config
+from scrl.credit.rule import credit_rule
 from scrl.evaluation.statistics import majority_transitions
+from scrl.records import Group
 from scrl.settings import without_equal
 
 DOCS = RESULTS.parent / "docs"
@@ -314,7 +320,7 @@ def test_runs_to_come_have_settings_that_there_are():
     configs = {run.name: build_config(run.settings) for run in runs if run.settings is not None}
     assert all(name.endswith(f"-{config.seed}") for name, config in configs.items())
     assert {config.questions.removeprefix("data/").removesuffix(".jsonl") for config in configs.values()} == {
-        *confirm.FOLDS.values(), confirm.MATH[0],
+        *confirm.FOLDS.values(), confirm.MATH[0], confirm.EXPLORED,
     }  # fmt: skip
     for stage, reader, rate, steps in (("second", "sound:boxed", 5e-7, 64), ("larger", "boxed", 1e-6, 24)):
         for run in confirm.runs_of(stage):  # as confirmation.md says
@@ -360,6 +366,49 @@ def test_a_run_is_trained_measured_and_kept_by_commands_that_there_are(stage, is
     assert questions == [f"data/{name}.jsonl" for name in (confirm.MATH if stage == "larger" else confirm.GSM8K)]
     place = tmp_path / "tried" if is_trial else confirm.RESULTS  # a trial counts for nothing
     assert keep_it[2:5] == ["--commit", "abc", str(place / run.name)]
+
+
+def test_weights_half_way_are_measured_as_the_trained_ones_are(tmp_path, monkeypatch):
+    commands = []
+    monkeypatch.setattr("subprocess.run", lambda command, **_: commands.append(command))
+    run = confirm.runs_of("third-explored")[0]
+    confirm.make(run, tmp_path, "abc", is_trial=False)
+    _, evaluate, blended, again, keep_half, keep_it = commands
+    assert blended[2:] == [run.model.folder, evaluate[4], again[4], "0.5"]
+    assert (evaluate[5:-1], evaluate[5]) == (again[5:-1], f"data/{confirm.MEASURED}.jsonl")
+    assert [each[4] for each in (keep_half, keep_it)] == [
+        str(confirm.RESULTS / "credible-0.5b" / name) for name in ("half-ttrl-1", "ttrl-1")
+    ]
+
+
+def test_weights_between_two_models(tmp_path):
+    for name, value in (("start", 1.0), ("trained", 2.0)):
+        (tmp_path / name).mkdir()
+        save_file({"w": torch.full((2,), value, dtype=torch.bfloat16)}, tmp_path / name / "model.safetensors")
+        (tmp_path / name / "config.json").write_text(name)
+    blend(tmp_path / "start", tmp_path / "trained", tmp_path / "half", 0.5)
+    assert load_file(tmp_path / "half" / "model.safetensors")["w"].tolist() == [1.5, 1.5]
+    assert (tmp_path / "half" / "config.json").read_text() == "start"
+    save_file({"v": torch.zeros(1)}, tmp_path / "trained" / "model.safetensors")
+    with pytest.raises(ValueError, match="other weights"):
+        blend(tmp_path / "start", tmp_path / "trained", tmp_path / "other", 0.5)
+
+
+def test_answers_that_survive_the_check_are_paid_where_none_is_a_label(monkeypatch):
+    """q: 1 has 14 votes of 32, 0.4 and more; r: 2 has 4 votes of its 8, 1 has none of its 10."""
+    counts = {"q": {"1": [20, 14], "2": [8, 4]}, "r": {"1": [10, 0], "2": [8, 4]}}
+    monkeypatch.setattr(credible, "stored", lambda: counts)
+    paid = {}
+    for name, arm in confirm.THIRD.items():
+        if arm["method"].startswith("credible:"):
+            rule = credit_rule(getattr(credible, arm["method"].partition(":")[2]), **arm.get("credit", {}))
+            groups = (Group.from_texts([rf"\boxed{{{n}}}" for n in "1235"] + ["?"], question_id=q) for q in "qr")
+            paid[name] = [rule.credit(group).rewards.tolist() for group in groups]
+    assert paid == {
+        "surviving": [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0]],
+        "credible": [[1, 0, 0, 0, 0], [0, 0.5, 0, 0, 0]],
+        "credible-alone": [[0.7, 0.5, 0, 0, 0], [0, 0.5, 0, 0, 0]],
+    }
 
 
 def test_runs_are_made_once_in_the_order_of_the_stages(tmp_path, monkeypatch):
