@@ -96,9 +96,10 @@ def answers(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     if draw_check is not None:
-        path = write_checks(sheet.draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder)
+        drawn = sheet.draw_checks(rows, draw_check, seed=given.get("seed", 0))
+        path = write_checks(drawn, folder)
         hint = f"fill in the right answer of each, then scrl answers {place} --check {path}"
-        console.print(f"wrote {path}: {hint}", soft_wrap=True)
+        console.print(f"wrote {path}, {len(drawn)} questions: {hint}", soft_wrap=True)
         return
     if check is not None:
         checks, digits = sheet.read_checks(check, rows), sheet.digits_of(after)

@@ -291,7 +291,7 @@ def check_known(
     text = prompt_text(unknown[0], tokenizer, settings)
     fix = "Leave the instruction out (--instruction '', prompt.instruction)."
     if _knows(tokenizer, settings.instruction or ""):
-        fix = "The embedded models read only arithmetic like 'Compute 12+7-5.'; ask another model."
+        fix = "The embedded models read only arithmetic like 'Compute 12+7-5.', without spaces; ask another model."
     which = f"{len(unknown)} of {len(questions)} prompts, first that of question {unknown[0].id!r}, {text[:200]!r}"
     raise InputError(f"prompt: the tokenizer does not know some tokens of {which}. {fix}")
 

@@ -101,11 +101,11 @@ def compare_all(pairings: Sequence[Pairing], metric: str) -> list[Comparison]:
 
 
 def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str) -> Comparison:
-    benchmark = pair[0]["benchmark"]
+    benchmark = in_words(pair[0]["benchmark"])
     first, second = (evaluation[metric + BY_QUESTION] for evaluation in pair)
     if first.keys() != second.keys():  # a difference over the common questions would measure something else
         odd = sorted(first.keys() ^ second.keys())
-        reason = f"were not measured on the same questions: {len(odd)} are in only one of them, as {odd[0]!r}"
+        reason = f"were not measured on the same questions: {len(odd)} ids are in only one of them, as {odd[0]!r}"
         raise InputError(f"{benchmark}: {' and '.join(pairing.names)} {reason}; evaluate both on the same ones")
     for digest, what in (("questions_digest", "questions"), ("gold_digest", "right answers")):
         found = [evaluation.get(digest) for evaluation in pair]
