@@ -70,24 +70,13 @@ def test_numbers_are_those_of_the_files(make_run):
         assert setting.replace(" ", "") in text.replace(" ", "")
 
 
-def test_totals_and_votes_are_counted_by_hand(make_run):
+def test_votes_are_counted_by_hand(make_run):
     rollouts = [
         *group_lines("q1", 0, ["4", "4", "4", "7"], positive="4", negatives={"7"}),
         *group_lines("q1", 5, ["4", "4", "7", "7"]),  # a tie: half right
         *group_lines("q2", 0, ["8", "8", None, "4"], positive="8", negatives={"4"}),  # wrong, and the truth ruled out
     ]
     html = page_of(make_run(rollouts=rollouts))
-    text = Page(html).text.replace("\N{NARROW NO-BREAK SPACE}", "").replace(" ", "")
-    for words in (
-        "groups with a positive label 66.7%2 of 3",
-        "completions without an answer 8.3%1 of 12",
-        "completions that are right 50.0%6 of 12",
-        "most frequent answer is right (ties shared) 50.0%1.5 of 3",
-        "positive label is right 50.0%1 of 2",
-        "ruled-out answer is wrong 50.0%1 of 2",
-        "right answer was ruled out, of the groups that gave it 33.3%1 of 3",
-    ):
-        assert words.replace(" ", "") in text, words
     question = data_of(html)["sources"][0]["groups"][0]
     assert (question["named"], question["right"], question["visits"]) == (["4", "7"], [True, False], 2)
     assert question["bars"] == [[0, 3, 1, 0, 0], [5, 2, 2, 0, 0]]  # step, votes of 4 and of 7, others, missing

@@ -47,7 +47,7 @@ def reproduce(
     data_dir: Path | None = None,
     as_yaml: Annotated[bool, Parameter(name="--yaml", negative="")] = False,
 ) -> None:
-    """Show tables and figures of the paper with the runs behind them; with --run, make them and print ours beside it.
+    """Show a table or figure of the paper with the runs behind it; with --run, make them and print ours beside it.
 
     Example: scrl reproduce
     Example: scrl reproduce table-ablation --scale demo --run --out ablation
@@ -56,7 +56,7 @@ def reproduce(
     Parameters
     ----------
     words
-        Tables, figures or experiments; the beginning of several names means all of them, no name lists everything.
+        Tables, figures or experiments; the beginning of several names means all of them, no name lists the tables.
         Also settings for every run, as --name value, e.g. --max-tokens 512, --compute.micro-batch 4.
     run
         Carry it out; without it, say what would be done.
@@ -177,14 +177,9 @@ def _print_table(table: PaperTable, choices: Choices, folder: Path, console: Con
 
 
 def show_all(console: Console) -> None:
-    """Every table and figure, the appendix's settings, and what holds for all runs."""
-    for table in TABLES.values():
-        show(table, console)
-    settings = as_terminal(settings_table())
-    settings.columns[0].no_wrap, settings.columns[0].max_width = False, 18  # in 80 columns there is room for every word
-    settings.columns[-1].no_wrap = False
-    console.print(settings)
-    say(console, *closing_lines())
+    """The name of every table and figure, and what it shows."""
+    say(console, *(f"{table.name:22}{table.title}" for table in (TABLES | OWN_TABLES).values()), "")
+    say(console, f"{len(EXPERIMENTS)} experiments are behind them; scrl reproduce NAME shows one, and what --run does")
 
 
 def show(table: PaperTable, console: Console) -> None:
@@ -243,25 +238,3 @@ def notes(table: PaperTable) -> Iterator[str]:
         if each.table == table.name:
             where = ", ".join(each.place[:3])
             yield f"inconsistent: {where}: {each.printed:g} is printed, {each.implied:g} implied: {each.reason}"
-
-
-def settings_table() -> Table:
-    """The appendix's settings (tab:parameter), and the number of passes."""
-    rows = [(row.printed, str(row.small), str(row.large), row.setting or row.note) for row in paper.HYPERPARAMETERS]
-    for benchmark, episodes in paper.EPISODES.items():
-        places = ((place.split("/"), fewer) for place, fewer in paper.SHORTER.items())
-        shorter = [f"{fewer} at {budget.replace('-', '/')}" for (_, name, budget), fewer in places if name == benchmark]
-        small = f"{episodes} ({', '.join(shorter)})" if shorter else str(episodes)
-        rows.append((f"Episodes, {paper.PRINTED[benchmark]}", small, str(episodes), "steps"))
-    header = ("", "Qwen2.5-3B", "Qwen2.5-Math-7B", "setting")
-    return Table(header, tuple(rows), "settings: tab:parameter and text")
-
-
-def closing_lines() -> Iterator[str]:
-    """What holds for all runs, and the totals."""
-    yield from (f"not in the paper, for all: {key}: {NOT_IN_PAPER[key]}" for key in UNSTATED_EVERYWHERE)
-    yield from (f"{label}: {what}; nothing to reproduce" for label, what in paper.ILLUSTRATIONS.items())
-    yield from (f"{own.name}: {own.title}; {own.label}" for own in OWN_TABLES.values())
-    rows, cells = sum(len(table.rows) for table in TABLES.values()), sum(len(table.cells) for table in TABLES.values())
-    yield f"{len(TABLES)} tables and figures, {rows} rows, {cells} numbers and curves, {len(EXPERIMENTS)} experiments"
-    yield "scrl reproduce NAME shows one of them, and what --run would do"

@@ -47,7 +47,7 @@ class Experiment:
 def appendix(model: str) -> dict[str, Any]:
     """The appendix's settings for a model, by their names in a run's settings."""
     is_large = model == MODELS["qwen2.5-math-7b"]
-    return {row.setting: row.large if is_large else row.small for row in paper.HYPERPARAMETERS if row.setting}
+    return {setting: values[is_large] for setting, values in paper.HYPERPARAMETERS.items()}
 
 
 def most_completions(method: str | None, completions: int) -> int:

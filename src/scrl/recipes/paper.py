@@ -91,18 +91,6 @@ class PaperTable:
         return tuple(dict.fromkeys(cell.experiment for cell in self.cells if cell.experiment is not None))
 
 
-class Hyperparameter(NamedTuple):
-    """One row of the appendix's table of settings (tab:parameter)."""
-
-    printed: str
-    small: float | str
-    """For all models but Qwen2.5-Math-7B, which has `large`, unless the text says otherwise."""
-    large: float | str
-    setting: str | None = None
-    """Its name in a run's settings; if it has none, `note` says why."""
-    note: str = ""
-
-
 class Inconsistency(NamedTuple):
     """A printed number that does not follow from the paper's other numbers."""
 
@@ -164,10 +152,10 @@ LENGTHS: dict[str, int] = _PAPER["lengths"]
 EVALUATION: dict[str, float] = _PAPER["evaluation"]
 EPISODES: dict[str, int] = _PAPER["episodes"]
 SHORTER: dict[str, int] = _PAPER["shorter"]
-HYPERPARAMETERS = tuple(Hyperparameter(printed, *row) for printed, row in _PAPER["hyperparameters"].items())
+HYPERPARAMETERS: dict[str, list[float | str]] = _PAPER["hyperparameters"]
+"""Of all models but Qwen2.5-Math-7B, and of that one."""
 SERIES: dict[str, str] = _PAPER["series"]
 TABLES = {name: _table(name, **fields) for name, fields in _PAPER["tables"].items()}
-ILLUSTRATIONS: dict[str, str] = _PAPER["illustrations"]
 KNOWN_INCONSISTENCIES = tuple(
     Inconsistency(**(fields | {"place": tuple(fields["place"])})) for fields in _PAPER["inconsistencies"]
 )

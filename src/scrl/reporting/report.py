@@ -28,7 +28,6 @@ from scrl.reporting.evaluations import BY_QUESTION, Evaluation, EvaluationProtoc
 from scrl.reporting.page_data import page_data
 from scrl.reporting.plots import COLOURS, DASHES, EVALUATION, draw_plots
 from scrl.reporting.result_rows import SHARES, score
-from scrl.reporting.rollout_votes import OF_LABELS, TOTALS, TOTALS_WITH_GOLD
 from scrl.reporting.sources import Source, name_places, read_run, read_stored
 from scrl.reporting.tables import NOTHING, Cell, Change, Table, as_html
 from scrl.reporting.text import percent, sentence, shorten, templates
@@ -79,12 +78,6 @@ def render_report(sources: Sequence[Source]) -> str:
         plots=[plot for plot in plots if plot.panel is not EVALUATION],
         results=[before_and_after(protocol, runs) for protocol in protocols],
         answers=[each for each in answers if each.rows],
-        totals=[
-            words
-            for words in (*TOTALS, *(TOTALS_WITH_GOLD if any(run.is_graded for run in runs) else ()))
-            if words not in OF_LABELS or any(run.totals[words].part for run in runs)
-        ],
-        total=total_of,
         settings=settings_of(runs),
         data=page_data(sources),
         script=Markup(script),  # noqa: S704 - the package's own
@@ -97,12 +90,6 @@ def render_report(sources: Sequence[Source]) -> str:
         num_colours=len(COLOURS),
         dashes=DASHES,
     )
-
-
-def total_of(run: Source, words: str) -> Cell:
-    """A number over all groups; nothing about labels where the run has none."""
-    has_labels = any(run.totals[each].part for each in OF_LABELS & run.totals.keys())
-    return run.totals[words] if has_labels or words not in OF_LABELS else None
 
 
 class Story(NamedTuple):

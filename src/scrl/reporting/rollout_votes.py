@@ -1,4 +1,4 @@
-"""`rollouts.jsonl` → the votes of every question at every step it was visited, and totals over a run.
+"""`rollouts.jsonl` → the votes of every question at every step it was visited.
 
 The file may be larger than memory: texts are not kept, only where in the file to find one completion of each class.
 """
@@ -6,7 +6,6 @@ The file may be larger than memory: texts are not kept, only where in the file t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isnan, nan
 from pathlib import Path
@@ -19,7 +18,6 @@ from scrl.credit.labels import count_votes
 from scrl.errors import DataError
 from scrl.files.jsonl import OnCut, read_json_lines
 from scrl.records import Tally
-from scrl.reporting.tables import Ratio
 
 Label = Literal["positive", "negative"]
 
@@ -151,57 +149,3 @@ def parse_rollout(fields: dict[str, Any], path: Path, number: int) -> RolloutLin
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise DataError(path, f"field {str(first['loc'][0])!r}: {first['msg']}", number) from error
-
-
-# What the labels of a whole run add up to: the definitions of `metrics.jsonl`, over all groups instead of one step's
-
-Outcomes = Callable[[Visit], Iterable[float]]
-"""Zeros and ones, one for each thing counted in a visit; none if the visit has nothing to count."""
-
-
-def add_up(visits: Sequence[Visit]) -> dict[str, Ratio]:
-    graded = [visit for visit in visits if visit.is_graded]
-    totals = {}
-    for over, kinds in ((visits, TOTALS), (graded, TOTALS_WITH_GOLD)):
-        for words, outcomes in kinds.items():
-            found = [float(outcome) for visit in over for outcome in outcomes(visit)]
-            totals[words] = Ratio(sum(found), len(found))
-    return totals
-
-
-def _completions(holds: Callable[[str | None, bool | None], bool]) -> Outcomes:
-    """For every completion, whether something holds for its answer and for whether it is right."""
-    return lambda visit: (holds(key, votes.is_right) for key, votes in visit.votes.items() for _ in range(votes.count))
-
-
-def _majority_right(visit: Visit) -> Iterable[float]:
-    """The chance that the most frequent answer is right, a tie being broken at random; no answer is wrong."""
-    counts = [votes.count for _, votes in visit.classes]
-    tied = [votes.is_right is True for _, votes in visit.classes if votes.count == max(counts)]
-    return [sum(tied) / len(tied) if tied else 0.0]
-
-
-TOTALS: dict[str, Outcomes] = {
-    "groups with a positive label": lambda visit: [any(v.label == "positive" for v in visit.votes.values())],
-    "groups with an answer ruled out": lambda visit: [any(v.label == "negative" for v in visit.votes.values())],
-    "groups whose completions all agree": lambda visit: [len(visit.votes) == 1 and None not in visit.votes],
-    "completions without an answer": _completions(lambda key, _: key is None),
-}
-OF_LABELS = frozenset((
-    "groups with a positive label", "groups with an answer ruled out", "positive label is right",
-    "ruled-out answer is wrong", "right answer was ruled out, of the groups that gave it",
-))  # fmt: skip
-"""Not shown where no run has any: its method may have no labels."""
-TOTALS_WITH_GOLD: dict[str, Outcomes] = {
-    "completions that are right": _completions(lambda _, is_right: is_right is True),
-    "most frequent answer is right (ties shared)": _majority_right,
-    "positive label is right": lambda visit: [
-        votes.is_right is True for votes in visit.votes.values() if votes.label == "positive"
-    ],
-    "ruled-out answer is wrong": lambda visit: [
-        votes.is_right is not True for votes in visit.votes.values() if votes.label == "negative"
-    ],
-    "right answer was ruled out, of the groups that gave it": lambda visit: [
-        votes.label == "negative" for votes in visit.votes.values() if votes.is_right
-    ],
-}

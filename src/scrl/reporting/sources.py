@@ -22,8 +22,7 @@ from scrl.files.yaml_files import read_yaml
 from scrl.lab.audit import audit_groups
 from scrl.lab.stored_groups import StoredGroup, stored_groups
 from scrl.reporting.evaluations import Evaluation, EvaluationProtocol, by_protocol, read_evaluations, read_metrics
-from scrl.reporting.rollout_votes import QuestionVotes, RolloutLine, Visit, Votes, add_up, parse_rollout, read_votes
-from scrl.reporting.tables import Ratio
+from scrl.reporting.rollout_votes import QuestionVotes, RolloutLine, Visit, Votes, parse_rollout, read_votes
 from scrl.reporting.text import plain, shorten, signed
 
 NUM_EXCERPTS = 2
@@ -72,7 +71,6 @@ class Source:
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     folder: Path = Path()
     standing: Standing | None = None
-    totals: Mapping[str, Ratio] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     has_estimates: bool = False
     """Whether some entropies were estimated from log-probabilities."""
@@ -143,7 +141,6 @@ def read_run(folder: Path, name: str) -> Source:
         questions=load_questions(rollouts, votes),
         num_groups=len(visits),
         num_completions=sum(visit.size for visit in visits),
-        totals=add_up(visits),
         is_graded=any(visit.is_graded for visit in visits),
         notes=tuple(notes),
     )

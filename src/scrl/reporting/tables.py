@@ -38,14 +38,6 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
-    """`part` of `whole`; a tie counts by its chance, so `part` need not be whole."""
-
-    part: float
-    whole: int
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """How a number moved; for shares, in percentage points."""
 
@@ -53,7 +45,7 @@ class Change:
     is_share: bool
 
 
-Cell = str | int | float | Share | Difference | Ratio | Change | None
+Cell = str | int | float | Share | Difference | Change | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +219,6 @@ def as_html(cell: Cell) -> HtmlCell:
     if isinstance(cell, Share):
         interval = "" if cell.low is None or cell.high is None else f"{100 * cell.low:.1f} to {percent(cell.high)}"
         return HtmlCell(percent(cell.value), cell.value, interval)
-    if isinstance(cell, Ratio) and cell.whole:
-        share = cell.part / cell.whole
-        return HtmlCell(percent(share), share, f"{plain(round(cell.part, 2))} of {cell.whole:,}")
     if isinstance(cell, Change):
         text = f"{signed(100 * cell.value, 1)} pp" if cell.is_share else signed(cell.value, 3)
         return HtmlCell(text, round(cell.value, 6))
