@@ -1,6 +1,8 @@
 """No process stays behind that somebody has started for a run."""
 
 import ast
+import os
+import resource
 import signal
 import subprocess
 import sys
@@ -8,12 +10,12 @@ import time
 from pathlib import Path
 
 import scrl
-from scrl.child_processes import child
+from scrl.child_processes import child, forked
 
 SLEEP = [sys.executable, "-Sc", "import time; time.sleep(600)"]
 PARENT = """
 import sys
-from scrl.child_processes import child
+from scrl.child_processes import child, forked
 
 with child([sys.executable, "-c", sys.argv[1]] if len(sys.argv) > 1 else ["sleep", "600"]) as process:
     print(process.pid, flush=True)
@@ -67,3 +69,16 @@ def test_nothing_else_starts_processes():
             if isinstance(node, ast.Import | ast.ImportFrom) and {name.partition(".")[0] for name in names} & starters:
                 found.add(path.relative_to(source).as_posix())
     assert found == {"child_processes.py", "training/run_folder.py"}  # the latter git, which ends by itself
+
+
+def test_work_in_a_copy_needs_no_file_below_1024():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    files = []
+    try:
+        files += [os.open(os.devnull, os.O_RDONLY) for _ in range(1_030)]
+        assert forked(lambda: 7, seconds=5, memory=2**30) == 7
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
