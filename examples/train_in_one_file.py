@@ -163,11 +163,11 @@ def loss_of(
     return -(gain_GT.sum(dim=1) / mask_GT.sum(dim=1).to(model.device)).mean()
 
 
-def batch_of(labelled: list[str], step: int, settings: Settings) -> list[str]:
-    """The questions of a step: every pass visits each once, in its own order, in steps of nearly one size."""
+def batch_of(labelled: list[str], step: int, first: int, settings: Settings) -> list[str]:
+    """The questions of a step: from the first step with these labels on, each once in an order, then in the next."""
     steps = -(-len(labelled) // settings.questions_per_step)
-    number, place = divmod(step, steps)
-    order = generator_for(settings.seed, "order", number).permutation(len(labelled))
+    number, place = divmod(step - first, steps)
+    order = generator_for(settings.seed, "order", first + number).permutation(len(labelled))
     return [labelled[number] for number in np.array_split(order, steps)[place]]
 
 
@@ -191,7 +191,7 @@ def train(model: Any, tokenizer: Any, questions: list[str], settings: Settings) 
             print(f"{len(labels)} of {len(questions)} questions have a label")
             if not labels:
                 break
-        batch = batch_of([name for name in prompts if name in labels], step, settings)
+        batch = batch_of([name for name in prompts if name in labels], step, step - place, settings)
         sampled = [(name, sample(model, tokenizer, prompts[name], name, step, settings)) for name in batch]
         right = 0.0
         for name, completions in sampled:

@@ -141,6 +141,8 @@ def test_columns_may_be_given_and_are_then_not_taken_for_anything_else(write):
     ({"question": "a", "gold": "1", "answer": "2"}, "'gold' and 'answer'.*gold_column"),
     ({"question": "a", "id": "1", "question_id": "2"}, "'id' and 'question_id'.*id_column"),
     ({"Frage": "a", "note": "b"}, "Frage, note.*question_column"),
+    ({"question": "a", "gold": " N/A "}, "'gold' is 'N/A'.*empty"),
+    ({"question": "a", "answer": "?"}, "'answer' is '\\?'.*empty"),
 ])  # fmt: skip
 def test_nothing_is_guessed(write, row, words):
     with pytest.raises(DataError, match=words):

@@ -97,7 +97,9 @@ def evaluation_line(record: dict[str, Any]) -> str:
     interval = f"[{record['pass@1_low']:.1%}, {record['pass@1_high']:.1%}]"
     others = [f"{key} {value:.1%}" for key, value in record.items() if key != "pass@1" and PASS_OR_MAJ.fullmatch(key)]
     scores = ", ".join((f"pass@1 {record['pass@1']:.1%} {interval}", *others))
-    return f"{what}: {scores}; {general}"
+    graded, asked = record["gold_questions"], record["questions"]
+    part = "" if graded == asked else f" of the {graded} of {asked} questions with a right answer"
+    return f"{what}: {scores}{part}; {general}"
 
 
 @contextmanager

@@ -32,6 +32,8 @@ COLUMN_NAMES = {
 """Well-known column names per option, best first; two of the same rank are ambiguous."""
 MAX_LENGTH = 1_000_000
 """Characters of a question, an id or an answer: longer than any model reads."""
+_UNKNOWN = frozenset(("?", "-", "–", "n/a", "na", "nan", "null", "tbd", "unknown"))
+"""How tables say that there is no gold answer."""
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _OPTION = re.compile(r"(?:(?:option|choice|answer)[_ -]?)?[a-j]|(?:option|choice)[_ -]?[0-9]", re.I)
 """A column that holds one option of a choice; a single letter may be anything."""
@@ -192,7 +194,10 @@ def _gold(row: RawRow, column: str) -> str | None:
     if value is not None and type(value) not in (str, int):
         reason = f"field {column!r}, taken as the gold answer, must be text, a number or null, found {kind(value)}"
         raise row.error(f"{reason}. Say which column holds it with gold_column, or rename this one.")
-    return None if value is None else _clean(row, column, str(value)) or None
+    gold = None if value is None else _clean(row, column, str(value))
+    if gold is not None and gold.lower() in _UNKNOWN:
+        raise row.error(f"field {column!r} is {gold!r}, which counts as an answer; leave it empty if none is known")
+    return gold or None
 
 
 def _text_or_number(row: RawRow, column: str) -> str | None:

@@ -43,23 +43,37 @@ def sample_groups(
     """
     prompts_B = [Prompt(question.id, tokens_P) for question, tokens_P in asked_B]
     if tree is None:
-        samples_B = sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=draw)
-        if (sizes := [len(samples) for samples in samples_B]) != [num_samples] * len(prompts_B):
-            wanted = f"{num_samples} completions of each of {len(prompts_B)} prompts"
-            raise TrainingError(f"compute.sampler: sample must give {wanted}; it gave {sizes or 'none'}")
-        for sample in (sample for samples in samples_B for sample in samples if not isinstance(sample, Sample)):
-            kind = type(sample).__name__
-            raise TrainingError(f"compute.sampler: sample must give scrl.records.Sample objects; it gave {kind}")
+        samples_B = drawn(sampler, prompts_B, settings, num_samples, seed=seed, step=draw)
     else:
         samples_B = sample_tree(sampler, prompts_B, settings, tree, seed=seed, step=draw)
     return [Sampled(*asked, samples_G, step) for asked, samples_G in zip(asked_B, samples_B, strict=True)]
+
+
+def drawn(
+    sampler: Sampler,
+    prompts_B: Sequence[Prompt],
+    settings: SamplingSettings,
+    num_samples: int,
+    *,
+    seed: int,
+    step: int | str,
+) -> list[tuple[Sample, ...]]:
+    """What the sampler gives, which may be a user's own, refused where it is not what it was asked for."""
+    samples_B = sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step)
+    if (sizes := [len(samples) for samples in samples_B]) != [num_samples] * len(prompts_B):
+        wanted = f"{num_samples} completions of each of {len(prompts_B)} prompts"
+        raise TrainingError(f"compute.sampler: sample must give {wanted}; it gave {sizes or 'none'}")
+    for sample in (sample for samples in samples_B for sample in samples if not isinstance(sample, Sample)):
+        kind = type(sample).__name__
+        raise TrainingError(f"compute.sampler: sample must give scrl.records.Sample objects; it gave {kind}")
+    return samples_B
 
 
 def sample_tree(
     sampler: Sampler, prompts_B: Sequence[Prompt], settings: SamplingSettings, tree: Tree, *, seed: int, step: int | str
 ) -> list[tuple[Sample, ...]]:
     """M (1 + N B) completions for each prompt: each root, followed by its branches."""
-    roots_BM = sampler.sample(prompts_B, settings, num_samples=tree.roots, seed=seed, step=step)
+    roots_BM = drawn(sampler, prompts_B, settings, tree.roots, seed=seed, step=step)
     forks = [
         Prompt(  # ends just before the fork; its name gives it its own random numbers
             f"{prompt.question_id} root {number} fork {order}",
@@ -70,7 +84,7 @@ def sample_tree(
         for number, root in enumerate(roots_M)
         for order, place in enumerate(fork_places(root.entropies_T, tree.forks))
     ]
-    branches = iter(sampler.sample(forks, settings, num_samples=tree.branches, seed=seed, step=step))
+    branches = iter(drawn(sampler, forks, settings, tree.branches, seed=seed, step=step))
     stops = sampler.stop_texts(settings.stop)
     leaves_BG = []
     for roots_M in roots_BM:

@@ -217,7 +217,8 @@ class ScrlTrainer(PPOTrainerSync):
         """What the policy wrote."""
         written = row["responses"][row["response_mask"].bool()]
         text = self.tokenizer.decode(written.tolist(), skip_special_tokens=True)
-        is_cut = len(row["responses"]) >= self.config.actor_rollout_ref.rollout.response_length
+        is_full = len(row["responses"]) >= self.config.actor_rollout_ref.rollout.response_length
+        is_cut = is_full and int(row["responses"][-1]) != self.tokenizer.eos_token_id
         return Completion(text, facts={"length": float(len(written))}, is_cut=is_cut)
 
     def _name(self, row: Mapping[str, Any], uid: str = "") -> str:
