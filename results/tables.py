@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
@@ -66,6 +67,7 @@ SOUND = "sound-0.5b"
 DRAWS = "start-20"
 """One draw of the start model whose blocks of 32 completions stand for the seeds, in their order."""
 SOUND_VOTE = "vote of 16, sound alone"
+Row = tuple[Cell, ...]
 NUM_TRAINED_ON = {GSM8K[0]: 256, FOLDS["a"]: 1024, FOLDS["b"]: 1063, MATH[0]: 250}
 
 
@@ -298,23 +300,22 @@ def step_mean(steps: Sequence[Mapping[str, Any]], name: str, weight: str | None 
 
 
 def front() -> str:
-    """The table of README.md: the start model and its vote, and every method of the published studies."""
-    rows: list[tuple[Cell, ...]] = []
-    by_study = {study: read_kept(RESULTS / study.folder) for study in STUDIES}
-    for arm in (START, *STUDIES[0].arms):
-        cells: list[Cell] = []
-        for study, runs in by_study.items():
-            for name, _, vote in study.sets:
-                single, votes = mean_of(runs, arm, name, "pass@1"), mean_of(runs, arm, name, vote)
-                cells.append(f"{single.mean:.1f}, {votes.mean:.1f}" if single and votes else None)
-        rows.append((arm, *cells))
-    heads = [f"{words}: pass@1, {vote}" for study in STUDIES for _, words, vote in study.sets]
-    return as_markdown(Table(("in %", *heads), tuple(rows))).rstrip()
+    """The table of README.md: what each attempt on GSM8K gained."""
+    rows: list[Row] = []
+    for words, found in (("the default", rounds_rows()), ("TTRL, labels of the untrained model", ours_rows())):
+        cells: list[Cell] = [words, found[0][1]]
+        by_metric = {(row[2], row[3]): row for row in found}
+        for measured in ((NEVER_SEEN, "pass@1"), (NEVER_SEEN, "maj@16"), (TRAINED_ON, "pass@1")):
+            _, _, _, _, before, after, gain, interval, _ = by_metric[measured]
+            cells.append(f"{before} → {str(after).split()[0]}: {gain} {interval}")
+        rows.append((*cells, f"{found[-1][6]} {found[-1][7]}"))
+    heads = ("new questions: pass@1", "new questions: vote", "trained on: pass@1")
+    return as_markdown(Table(("in %", "seeds", *heads, "vote − as many untrained"), tuple(rows))).rstrip()
 
 
 def exploration() -> str:
     """All runs that looked for what to try on fresh questions: what was set, and what came out."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for folder in (about.parent for about in RESULTS.glob(f"{EXPLORED}/*/about.json")):
         config = folder / "config.yaml"
         cells: list[Cell] = [*_arm_and_seed(config)] if config.is_file() else ["the start model", None]
@@ -332,7 +333,7 @@ def exploration() -> str:
 
 def colder() -> str:
     """The same for runs that sample at 0.6, as they are measured, or at 1, on questions never seen."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for folder in (about.parent for about in RESULTS.glob(f"{COLD}/*/about.json")):
         arm: tuple[Cell, ...] = ("the start model, 64 completions", None)
         half: Cell = None
@@ -353,7 +354,7 @@ def colder() -> str:
 
 def rounds() -> str:
     """The same for runs on fewer questions and on a second model, each with the start model that it measured itself."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for folder in (about.parent for about in RESULTS.glob(f"{ROUNDS}-*/*/about.json")):
         arm, seed = _arm_and_seed(folder / "config.yaml")
         by_set: dict[str, list[dict[str, Any]]] = {}
@@ -388,7 +389,7 @@ def where() -> str:
     bounds = zip((-1.0, *edges.values()), edges.values(), strict=False)
     inside = [[name for name, share in start.items() if low < share <= high] for low, high in bounds]
     heads = (f"{words}: {len(names)}" for words, names in zip(edges, inside, strict=True))
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[Row] = [
         (method, len(runs), *(f"{100 * fmean(run[name] for run in runs for name in names):.0f}" for names in inside))
         for method, runs in sorted(found.items())
     ]
@@ -397,7 +398,7 @@ def where() -> str:
 
 def checks() -> str:
     """Runs whose reward looks at equations, and those with chains, after training."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for folder in (about.parent for about in RESULTS.glob("ch*-0.5b/*/about.json")):
         arm, _, seed = folder.name.rpartition("-")
         records = (_record(folder / f"{name}.json") for name in ("gsm8k-1-256", UNSEEN))
@@ -431,7 +432,7 @@ def checked_votes() -> str:
     by_way: dict[str, list[dict[str, Any]]] = {}
     for line in _lines(RESULTS / "checks-0.5b" / "votes.jsonl"):
         by_way.setdefault(line["way"], []).append(line)
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for way, lines in by_way.items():
         size = sum(line["completions"] for line in lines)
         given = np.sum([votes for line in lines for votes in line["votes"]], axis=0)
@@ -454,7 +455,7 @@ def checked_votes() -> str:
 def labels_by_votes() -> str:
     """How many questions a share of the start model's votes labels, and how many of these labels are right."""
     lines = [line for line in _lines(RESULTS / "checks-0.5b" / "votes.jsonl") if line["way"] == "base"]
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for kind in (CHECKED.index("all"), CHECKED.index("voting")):
         for size in (16, 32):
             odds = np.mean([label_odds(line, kind, size, SHARES) for line in lines], axis=0)
@@ -492,12 +493,21 @@ class Compared(NamedTuple):
 def first_attempt() -> str:
     """Each arm trained on rows 769 to 1,024, and more, of GSM8K, against the start model of its seeds."""
     names = [name for name in _arms(SMALL.study) if not name.startswith("rounds-")]
-    arms = [Compared(arm, ((arm, GSM8K[0]),), ((arm, GSM8K[1]),)) for arm in names]
+    return _comparison(ours_rows(*names))
+
+
+def ours_rows(*names: str) -> list[Row]:
+    """The arms of the first attempt, by default ours."""
+    arms = [Compared(arm, ((arm, GSM8K[0]),), ((arm, GSM8K[1]),)) for arm in names or ("ours",)]
     return _compared(SMALL.study, arms, "votes.jsonl", first_seed=11)
 
 
 def second_attempt() -> str:
     """Rounds on two folds of GSM8K: each question is judged by the runs that have never seen it."""
+    return _comparison(rounds_rows(), attempts=2)
+
+
+def rounds_rows() -> list[Row]:
     a, b = "rounds-a", "rounds-b"
     own, other = ((a, GSM8K[0]), (b, GSM8K[1])), ((a, GSM8K[1]), (b, GSM8K[0]))
     arms = [Compared("rounds", own, other)]
@@ -507,7 +517,7 @@ def second_attempt() -> str:
 def larger() -> str:
     """Each arm of the 1.5B, trained on the odd questions of MATH-500."""
     arms = [Compared(arm, ((arm, MATH[0]),), ((arm, MATH[1]),)) for arm in _arms(LARGE.study)]
-    return _compared(LARGE.study, arms, f"{DRAWS}/votes-*.jsonl", first_seed=11)
+    return _comparison(_compared(LARGE.study, arms, f"{DRAWS}/votes-*.jsonl", first_seed=11))
 
 
 def _arms(study: str) -> list[str]:
@@ -515,13 +525,13 @@ def _arms(study: str) -> list[str]:
     return sorted({name.rpartition("-")[0] for name in folders})
 
 
-def _compared(study: str, arms: Sequence[Compared], votes: str, *, first_seed: int, attempts: int = 1) -> str:
+def _compared(study: str, arms: Sequence[Compared], votes: str, *, first_seed: int, attempts: int = 1) -> list[Row]:
     """Every arm against the start model, question by question.
 
     On the questions trained on also against the start model's vote of as many completions as the arm has drawn.
     """
     drawn = [line for path in sorted((RESULTS / study).glob(votes)) for line in _lines(path)]
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for arm in arms:
         for words, parts in ((TRAINED_ON, arm.trained_on), (NEVER_SEEN, arm.never_seen)):
             for metric in ("maj@16", "pass@1", SOUND_VOTE):
@@ -550,6 +560,10 @@ def _compared(study: str, arms: Sequence[Compared], votes: str, *, first_seed: i
             gains = [{name: after[seed][name] - vote[name] for name in vote} for seed in after]
             named = (arm.arm, ", ".join(map(str, after)), TRAINED_ON, f"maj@16 − the start's maj@{k}")
             rows.append((*named, f"{100 * fmean(vote.values()):.1f}", None, *_gain(gains, attempts)))
+    return rows
+
+
+def _comparison(rows: Sequence[Row], attempts: int = 1) -> str:
     head = ("in %", "seeds", "questions", "metric", "before", "after (each seed)", "after − before")
     interval = f"{100 - 5 / attempts:g} % over seeds"
     return as_markdown(Table((*head, f"{interval} and questions", "95 % over seeds"), tuple(rows))).rstrip()
@@ -580,9 +594,8 @@ def _start(study: str, questions: Sequence[str], metric: str, *, has_draws: bool
         folder = SOUND if metric == SOUND_VOTE else study
         found = _joined([run_values(folder, START, name, metric) for name in questions])
         return {place: values for place, (_, values) in enumerate(sorted(found.items()))}
-    lines = [line for name in questions for line in _lines(RESULTS / study / DRAWS / f"votes-{name}.jsonl")]
-    blocks = min((len(line["completions"]) for line in lines), default=0)
-    return {block: {line["question_id"]: block_score(line, block, metric) for line in lines} for block in range(blocks)}
+    drawn = [RESULTS / study / DRAWS / f"votes-{name}.jsonl" for name in questions]
+    return _joined([dict(enumerate(block_scores(path, metric))) for path in drawn])
 
 
 def by_difficulty() -> str:
@@ -592,7 +605,7 @@ def by_difficulty() -> str:
     studies = (run_values(study, START, GSM8K[1], "pass@1") for study in (SMALL.study, SOUND))
     draws = [draw for found in studies for seed, draw in found.items() if seed in after["ours"]]
     start = {name: fmean(draw[name] for draw in draws) for name in draws[0]}
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for low, high in pairwise((-1, 0.02, 0.2, 0.7, 1)):
         names = [name for name, share in start.items() if low < share <= high]
         cells = []
@@ -616,7 +629,7 @@ def by_label() -> str:
                     (start[seed - 21][name], after, others[seed][name])
                 )
     total = sum(map(len, found.values()))
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for words, scores in sorted(found.items()):
         before, *after = 100 * np.mean(scores, axis=0)
         share = len(scores) / total
@@ -642,7 +655,7 @@ def labels_given(run: Path) -> dict[str, str]:
 
 def while_others_are_learned() -> str:
     """The share of a label at a question's first visit, where some completion gave it, over the first pass."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     shares: dict[tuple[bool, int], list[float]] = {}
     for path in sorted((RESULTS / SMALL.study).glob("ours-*/votes.jsonl")):
         firsts = {line["question_id"]: line for line in reversed(_lines(path))}
@@ -655,12 +668,19 @@ def while_others_are_learned() -> str:
     return as_markdown(Table(("in %", "steps 1 to 8", "9 to 16", "17 to 24", "25 to 32"), tuple(rows))).rstrip()
 
 
-def block_score(line: Mapping[str, Any], block: int, metric: str) -> float:
-    """maj@16 or pass@1 of one question by a block of completions."""
-    counts, size = [votes[block] for votes in line["votes"]], line["completions"][block]
-    if metric == "pass@1":
-        return 0.0 if line["right"] is None else counts[line["right"]] / size
-    return majority_at_k(counts, line["right"], size - sum(counts), 16, seed=0)
+@cache
+def block_scores(votes: Path, metric: str) -> list[dict[str, float]]:
+    """maj@16 or pass@1 of each question, for each block of completions."""
+    lines = _lines(votes)
+
+    def score(line: Mapping[str, Any], block: int) -> float:
+        counts, size = [votes[block] for votes in line["votes"]], line["completions"][block]
+        if metric == "pass@1":
+            return 0.0 if line["right"] is None else counts[line["right"]] / size
+        return majority_at_k(counts, line["right"], size - sum(counts), 16, seed=0)
+
+    blocks = min((len(line["completions"]) for line in lines), default=0)
+    return [{line["question_id"]: score(line, block) for line in lines} for block in range(blocks)]
 
 
 def _gain(by_seed: Sequence[Mapping[str, float]], attempts: int = 1) -> tuple[Cell, Cell, Cell]:
@@ -694,9 +714,7 @@ def start_votes(lines: Sequence[Mapping[str, Any]], k: int) -> dict[str, float]:
 def tried() -> str:
     """The runs with sound votes that ours is chosen from, on questions never seen."""
     configs = sorted(RESULTS.glob(f"{SOUND}/*/config.yaml"))
-    rows: list[tuple[Cell, ...]] = [
-        (*_arm_and_seed(path), *_measured(_record(path.parent / f"{UNSEEN}.json"))) for path in configs
-    ]
+    rows: list[Row] = [(*_arm_and_seed(path), *_measured(_record(path.parent / f"{UNSEEN}.json"))) for path in configs]
     start = _measured(_record(RESULTS / COLD / "start-7" / f"{UNSEEN}.json"))
     rows.append(("the start model, 64 completions", None, *start))
     return as_markdown(Table(("in %", "seed", "maj@16", "pass@1", "pass@16", "agree", "tokens"), tuple(rows))).rstrip()
@@ -704,7 +722,7 @@ def tried() -> str:
 
 def sound_votes() -> str:
     """How right the start model's vote of all completions and of sound ones is, without training."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for names in (("gsm8k-1-256",), *((name,) for name in GSM8K), GSM8K):
         kept: dict[str, list[dict[str, Any]]] = {}
         for path in sorted(RESULTS.glob(f"{SOUND}/start-*/votes-*.jsonl")):
