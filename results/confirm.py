@@ -191,9 +191,10 @@ def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
     began = time.monotonic()
     made, measured, log, tried = (work / part / run.name for part in ("runs", "measured", "logs", "tried"))
     kept = tried if is_trial else RESULTS / run.name
+    its, half, tried_half = (path.with_name(f"half-{path.name}") for path in (measured, kept, tried))
     for path in (made, measured, log):
         path.parent.mkdir(parents=True, exist_ok=True)
-    for path in (made, measured, tried):  # of a run that was lost half-way, or tried before
+    for path in (made, measured, tried, its, tried_half):  # of a run that was lost half-way, or tried before
         shutil.rmtree(path, ignore_errors=True)
     scrl, model, folders = [sys.executable, "-m", "scrl"], run.model.folder, [str(measured)]
     commands: list[list[str]] = []
@@ -210,10 +211,10 @@ def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
     commands += [[*scrl, "evaluate", model, *questions, *how, "--out", str(measured)]]
     keep_it = [sys.executable, str(RESULTS / "keep.py"), "--commit", commit]
     if run.is_blended:
-        between, its = f"{made}/checkpoints/half", measured.with_name(f"half-{measured.name}")
+        between = f"{made}/checkpoints/half"
         commands += [[sys.executable, str(RESULTS / "blend.py"), run.model.folder, model, between, "0.5"]]
         commands += [[*scrl, "evaluate", between, *questions, *how, "--out", str(its)]]
-        commands += [[*keep_it, str(kept.with_name(its.name)), str(its)]]
+        commands += [[*keep_it, str(half), str(its)]]
     commands += [[*keep_it, str(kept), *folders]]
     with log.open("wb") as out:
         for command in commands:

@@ -361,7 +361,10 @@ def test_weights_half_way_are_measured_as_the_trained_ones_are(tmp_path, monkeyp
     commands = []
     monkeypatch.setattr("subprocess.run", lambda command, **_: commands.append(command))
     run = confirm.runs_of("third-explored")[0]
+    tried = tmp_path / "measured" / "credible-0.5b" / "half-ttrl-1"  # evaluate refuses folders that are there
+    tried.mkdir(parents=True)
     confirm.make(run, tmp_path, "abc", is_trial=False)
+    assert not tried.exists()
     _, evaluate, blended, again, keep_half, keep_it = commands
     assert blended[2:] == [run.model.folder, evaluate[4], again[4], "0.5"]
     assert (evaluate[5:-1], evaluate[5]) == (again[5:-1], f"data/{confirm.MEASURED}.jsonl")
