@@ -72,7 +72,13 @@ def test_outputs_that_would_destroy_something_are_refused(tmp_path):
     source = write_lines(tmp_path / "r.jsonl", [row("q", "1")])
     for outputs in ([source], [tmp_path], [tmp_path / "no" / "l"], [tmp_path / "l", "--audit", tmp_path / "l"]):
         refusal(source, "--out", *outputs)
+    run, votes = tmp_path / "run", write_lines(tmp_path / "votes.jsonl", [row("q", "1")])
+    run.mkdir()
+    ours = write_lines(run / "rollouts.jsonl", [row("q", "1")])
+    for out in (ours, votes):
+        assert "overwrite" in refusal(run, "--method", "ttrl", "--label-votes", votes, "--out", out)
     assert len(read_lines(source)) == 1
+    assert "label" not in read_lines(ours)[0].keys() | read_lines(votes)[0].keys()
 
 
 def test_an_existing_output_survives_a_failing_run(tmp_path):

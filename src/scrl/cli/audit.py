@@ -56,7 +56,7 @@ def audit(
         Completions of the same questions, the start model's for instance, that vote in place of these: labels and
         shares are theirs, as in training with label_votes: start.
     """
-    check_outputs(rollouts, out)
+    check_outputs(rollouts, out, label_votes=label_votes)
     reading = file.reading(rollouts)
     rules = {name: credit_rule(name, seed=seed, **reading) for name in method}
     result = audit_file(file.open(rollouts, label_votes), rules, seed=seed)

@@ -96,11 +96,12 @@ AsOptions = Annotated[FileOptions, Parameter(name="*")]
 DEFAULTS = FileOptions()
 
 
-def check_outputs(rollouts: Path, *outputs: Path | None) -> None:
-    """Refuse to write where nothing can be written, or over the input."""
+def check_outputs(rollouts: Path, *outputs: Path | None, label_votes: Path | None = None) -> None:
+    """Refuse to write where nothing can be written, or over the input, in a run's folder too."""
     paths = [path for path in outputs if path is not None]
+    inputs = {os.path.realpath(file_of(path)) for path in (rollouts, label_votes) if path is not None}
     for path in paths:
-        if os.path.realpath(path) == os.path.realpath(rollouts):
+        if os.path.realpath(path) in inputs:
             raise InputError(f"{path}: would overwrite the rollouts; give another file")
         if (path.exists() and not path.is_file()) or not path.parent.is_dir():
             raise InputError(f"{path}: give a regular file in a folder that exists")

@@ -85,7 +85,7 @@ def label(
     rollouts, chosen_settings = Path(alone[0]), _credit_settings(method, given)
     choices: dict[str, Any] = {**file.reading(rollouts), **chosen_settings}
     rule = credit_rule(method, preset=preset, num_trained=trained, seed=seed, **choices)
-    check_outputs(rollouts, out, summary, audit)
+    check_outputs(rollouts, out, summary, audit, label_votes=label_votes)
     source = file.open(rollouts, label_votes)
     with Console(stderr=True).status(f"labelling {rollouts}"):
         result = label_file(source, rule, out=out, audit=audit)
