@@ -26,7 +26,7 @@ def sampled(name, gold, *samples):
 
 
 def measure(*sampled_Q, k, rule=RULE):
-    how = (SAMPLING, (k,) if isinstance(k, int) else k, 0, "boxed", PromptSettings(style="chat", instruction="Think."))
+    how = (SAMPLING, (k,) if isinstance(k, int) else k, 0, "boxed", PromptSettings(style="chat", asks_for="number"))
     conditions = Conditions("toy", "tiny", *how, step=7)
     return evaluate([(each.question, each.group) for each in sampled_Q], rule, conditions)
 
@@ -41,7 +41,7 @@ def test_the_numbers_of_an_evaluation():
         "step": 7, "model": "tiny", "benchmark": "toy", "questions": 3,
         "questions_digest": digest([("bare", "?"), ("two", "?"), ("one", "?")]),  # in any order
         "samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 32, "seed": 0, "reader": "boxed",
-        "prompt": {"style": "chat", "instruction": "Think."}, "significant_digits": None,
+        "prompt": {"style": "chat", "asks_for": "number"}, "significant_digits": None,
         "agreement": 0.75,  # 2/4, 3/4 and 4/4
         "answered": pytest.approx(11 / 12), "truncated": pytest.approx(1 / 12), "tokens": 56,
         "length_mean": pytest.approx(56 / 12),  # 11 · 4 + 12
