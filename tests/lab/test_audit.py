@@ -109,6 +109,21 @@ def test_right_answers_to_a_few_questions_decide_nothing(tmp_path):
     assert "only 1 of 30 questions" in found["verdict"][0]["words"]
 
 
+def test_a_few_right_stock_answers_acquit_none(tmp_path):
+    """Gold of two questions: one answered by a popular answer, right, one by another, wrong."""
+    rows = [row(f"q{q}", "1" if q % 5 and s < 6 else str(1000 * q + s // 6)) for q in range(40) for s in range(8)]
+    golds = {"q1": {"gold": "1"}, "q0": {"gold": "7"}}
+    rows = [line | golds.get(line["question_id"], {}) for line in rows]
+    assert codes(audited(write_lines(tmp_path / "r.jsonl", rows)))[0] == "stock_answers"
+
+
+def test_a_closed_set_in_which_contrast_gives_labels_is_not_said_to_lack_them(tmp_path):
+    rows = [row(f"q{q}", "ABCD"[(q + (s == 0)) % 4]) for q in range(24) for s in range(16)]
+    found = audited(write_lines(tmp_path / "r.jsonl", rows), "ttrl", "contrast-label")
+    assert found["methods"]["contrast-label"]["coverage"] == 1
+    assert codes(found) == ["likely_to_help"]
+
+
 def test_unanimous_too_weak_unreadable_and_likely_to_help(tmp_path):
     same = [row(f"q{q}", str(q)) for q in range(20) for _ in range(8)]
     assert codes(audited(write_lines(tmp_path / "a.jsonl", same))) == ["unanimous"]

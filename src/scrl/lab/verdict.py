@@ -78,7 +78,8 @@ def _stock(audit: Mapping[str, Any]) -> Iterator[Finding]:
     if share is None or share < STOCK_LABELS or stock["distinct_answers"] < CLOSED_SET:
         return
     labels = stock["labels"]
-    popular, other = labels["popular"]["right"], labels["other"]["right"]
+    is_decided = audit["gold"] is not None and audit["gold"]["questions"] >= FEW_QUESTIONS
+    popular, other = (labels[kind]["right"] if is_decided else None for kind in ("popular", "other"))
     if popular is not None and other is not None and popular >= other:
         return  # popular and right: these questions do have such answers
     names = ", ".join(item["answer"] for item in stock["popular"][: stock["num_stock"]])
@@ -117,7 +118,9 @@ def _helps(audit: Mapping[str, Any]) -> Finding:
 
 
 def _closed_set(audit: Mapping[str, Any]) -> Iterator[Finding]:
-    if (number := audit["stock"]["distinct_answers"]) < CLOSED_SET and audit["stock"]["is_known"]:
+    coverage = audit["methods"].get("contrast-label", {}).get("coverage", 0.0)
+    is_scarce = coverage < audit["votes"]["sharp_share"] / 2
+    if (number := audit["stock"]["distinct_answers"]) < CLOSED_SET and audit["stock"]["is_known"] and is_scarce:
         words = f"Few answers: {number} different ones in all, so contrast hardly gives a label; if {REPEATED}."
         yield Finding("closed_set", words, {"distinct_answers": number})
 
