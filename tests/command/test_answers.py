@@ -226,11 +226,23 @@ def test_checks_beside_the_answers_count_once_they_are_filled_in(run):
     assert "p_right" not in read(run / "answers.csv")[0]
 
 
+def test_checks_of_other_questions_with_the_same_ids_do_not_count(run):
+    """Held-out questions of another mine.txt are named mine-0, …, too."""
+    asked = ["question_id,question,answer", *(f"q{q},Another {q}?,{q}" for q in range(10))]
+    for text in ("\n".join(asked), "question_id,answer\nq0, \n", "question_id,answer\n", ""):
+        (run / "checks.csv").write_text(text)
+        assert main(["answers", str(run)]) == 0
+        assert "p_right" not in read(run / "answers.csv")[0]
+
+
 def test_where_all_is_checked_nothing_is_left_to_answer(run, tmp_path, capsys):
     rows = [f"q{q},{q}" for q in range(40)]
     (tmp_path / "filled.csv").write_text("\n".join(["question_id,answer", *rows]))
     assert main(["answers", str(run), "--check", str(tmp_path / "filled.csv"), "--max-error", "0.5"]) == 0
     assert "none is left to answer" in capsys.readouterr().out
+    words = ["answers", str(run), "--check", str(tmp_path / "filled.csv"), "--max-error", "0.5", "--population"]
+    assert main(words) == 0
+    assert "answers to all such questions" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -233,7 +233,7 @@ def _table(title: str, rows: Sequence[sheet.AnswerRow]) -> RichTable:
 
 def verdict(choice: Choice, rows: Sequence[sheet.AnswerRow], max_error: float, population: bool) -> str:
     checked = [row for row in rows if row.checked is not None]
-    if len(checked) == len(rows):
+    if len(checked) == len(rows) and not population:
         return "All questions are checked: none is left to answer."
     if choice.chosen is None:
         right = f"{sum(bool(row.checked) for row in checked)} of {len(checked)} checked answers are right"

@@ -171,11 +171,21 @@ def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[Answe
 
 
 def is_filled_in(path: Path, rows: Sequence[AnswerRow]) -> bool:
-    """Whether there are checks of these questions, none of them still empty."""
-    if not path.is_file():
+    """Whether there are checks of these questions, by their texts where there are any, none of them still empty."""
+    if not path.is_file() or not path.stat().st_size:
         return False
     lines, ids = [row.fields for row in read_table(path)[0].rows], _ids(rows)
-    return all(line.get("answer") not in (None, "") and str(line.get("question_id")) in ids for line in lines)
+    texts = {row.question_id: _text(csv_cell(row.question)) for row in rows}
+    return bool(lines) and all(
+        _text(line.get("answer"))
+        and (name := ids.get(str(line.get("question_id")).strip())) is not None
+        and _text(line.get("question")) in ("", texts[name])  # a held-out question may have the same id
+        for line in lines
+    )
+
+
+def _text(cell: object) -> str:
+    return "" if cell is None else " ".join(str(cell).split())
 
 
 def _ids(rows: Sequence[AnswerRow]) -> dict[str, str]:
