@@ -58,7 +58,7 @@ def evaluate(answered_Q: Sequence[tuple[Question, Group]], rule: CreditRule, con
         "max_tokens": conditions.sampling.max_tokens,
         "seed": conditions.seed,
         "reader": conditions.reader,
-        "prompt": conditions.prompt.model_dump(include={"style", "asks_for", "instruction", "system"}, exclude_none=True),
+        "prompt": conditions.prompt.model_dump(exclude={"max_tokens", "overlong"}, exclude_none=True),
         "significant_digits": rule.significant_digits,
         "agreement": float(np.mean([grade.agreement for grade in grades_Q])),
         "answered": float(np.mean([grade.answered for grade in grades_Q])),
