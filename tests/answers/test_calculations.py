@@ -38,6 +38,30 @@ from scrl.records import Group
         ("15 / 60 = 25%", [("15 / 60", "(25/100)", True)]),
         ("9 * 2 = 1800", [("9 * 2", "1800", False)]),  # nobody speaks of percentages
         (r"9 * 2 = \boxed{17}", [("9 * 2", "17", False)]),
+        ("(20/60) * 100 = 33.33%", [("(20/60) * 100", "(33.33/100)", True)]),
+        ("20 / 60 = 35% and 20% * 50 = 1", [("20 / 60", "(35/100)", False), ("(20/100) * 50", "1", False)]),
+        ("5 / 20 = 26 percent", [("5 / 20", "(26/100)", False)]),
+        ("$50 * (1 - 10%) = $45", [("50 * (1 - (10/100))", "45", True)]),
+        ("100% - 20% = 80%", [("(100/100) - (20/100)", "(80/100)", True)]),
+        ("10.5 + 3.2 = 13.8", [("10.5 + 3.2", "13.8", False)]),  # 13.7 is not rounded
+        ("33.33 * 3 = 100", [("33.33 * 3", "100", True)]),
+        ("1 / 2 * 4 / 9 = 23/100", [("1 / 2 * 4 / 9", "23/100", False)]),  # 2/9 is not
+        ("10 / 3 * 3 = 3.33 * 3", [("10 / 3 * 3", "3.33 * 3", True)]),
+        ("2 * 152 - 1 = 302 - 1", [("2 * 152 - 1", "302 - 1", False)]),
+        ("1200-50-25 = 1125", [("1200-50-25", "1125", True)]),  # no date
+        (r"\[ - 3 + 4 = 1 \]", [("- 3 + 4", "1", True)]),  # no bullet
+        ("so **5 + 3 = 8** and **2 + 2 = 5**", [("5 + 3", "8", True), ("2 + 2", "5", False)]),
+        (r"x &= 3 + 4 \\ y &= 2 + 2 = 5 \\", [("2 + 2", "5", False)]),
+        (r"\begin{align*} 3 + 4 &= 8 \end{align*}", [("3 + 4", "8", False)]),
+        (r"1,\!000 + 500 = 1,\!500", [("1000 + 500", "1500", True)]),
+        (r"3 + 5 = 9 \text{ and } 2 + 2 = 4", [("3 + 5", "9", False), ("2 + 2", "4", True)]),
+        (r"8 \text{ pens} - 1 \text{ pen} = 6 \text{ pens}", [("8 - 1", "6", False)]),
+        ("8 pens * 12 pens/box = 96 pens", [("8 * 12", "96", True)]),  # units differ, but it holds
+        (r"\frac{45 \text{ miles}}{30 \text{ miles per hour}} = 1.5 \text{ hours}", [("((45 )/(30 ))", "1.5", True)]),
+        ("x ≤ 6 * 3 = 19, given by 3 * 3 = 8", [("6 * 3", "19", False), ("3 * 3", "8", False)]),
+        (r"x \leq 6 * 3 = 19 of these", [("6 * 3", "19", False)]),
+        ("3 * 4 = 13 models", [("3 * 4", "13", False)]),
+        ("6 / 2 = 4 dollars and 3 * 4 = 12", [("6 / 2", "4", False), ("3 * 4", "12", True)]),
         ("a = 16 - 3\nprice = 2", []),  # two lines are no equation
         (" + ".join(["12500"] * 21) + " = 262500", []),  # longer than what is looked at
     ],
@@ -52,6 +76,12 @@ def test_calculations_by_hand(text, expected):
         "She has 11 eggs left.", "x - 2 = 5", "2x = 8", "2 apples = 3 + 4", "2 hours + 30 minutes = 150 minutes",
         "√16 + 2 = 6", "3 1/2 + 1/2 = 4", "1 200 + 300 = 1 500", "0x10 = 16", "700 + 500 = 1 200", "12 / 4 = 3 1/2", "20% of 50 + 10 = 20", "3 times 5 + 2 = 17", "12 eggs x 3 + 2 = 38",
         "5 X 3 + 2 = 17", "x * (1 - 0.3) = 7", "a fifth of 20 = 4", "5 = 5", "n = 12",
+        r"2 \text{ hours} + 30 \text{ minutes} = 150 \text{ minutes}", r"2 \text{ hours} = 2 * 60 \text{ minutes}", r"20 \text{ of } 50 + 10 = 20",
+        "5 plus 3 * 2 = 6", "10 minus 2 + 3 = 5", "multiplied by 2 + 3 = 5", "5 more than 2 * 3 = 6", "5 from 3 - 1 = 2", "6 over 1 + 2 = 2",
+        "the sum of 5 and 3 * 2 = 6", "7 mod 5 + 3 = 5", "7 choose 2 - 7 = 0", "5 ± 3 + 1 = 9", r"\log 1 - 3 = -3", r"2 \diamond 3 + 1 = 9", r"\sum_{i=1}^9 \frac12 * 3 = 9",
+        r"\frac{3}{2} (1 + 0) = 3/2", r"\left(\frac{2}{3}\right) \left(\frac{4}{6}\right) = \frac{4}{9}", "P_1 (1 - 4) = 0", "3,5 + 1 = 4,5", "1:30 + 30 = 2:00", "2**3 = 8", "2 + 6 = 2**3", "3 + 6 = 3²",
+        "$50 - 10% = $45", "1,500,000 * 2 = 3 million", "24 * 2 = 4 dozen", "100 / 60 = 1 hour 40 minutes", "90 / 60 = 1 hour and 30", "90 * 4 + 30 = 6:30", "7 / 2 = 3,5", "1/4 + 1 = 3/6 : 4/6",
+        "3 * 4 = 20% of 60", "3 + 4 = 2 plus 5", "3 + 4 = 12 base 5", "1 + 1 = 4ab", r"1 - 1 = \frac{3}{4}abc", "1 + 1 = 4AB", r"x &= 3 + 4 \\ &= 7", r"3 + 5 = 8\boxed{8}", "32ab = 2 * 8ab",
         "3 + 4 = y", "3 + 4 = 7x", "1 + 1 >= 3", "1 + 1 == 3", "1 + 1 := 3", r"2 \ne 1 + 2", "2^3 = 9", "1 / 0 = 5", "",
     ],
 )  # fmt: skip
@@ -78,8 +108,8 @@ def test_no_text_raises(text):
 
 @pytest.mark.parametrize(
     "piece",
-    ["(", "1 ", "1+", "1=", " -", "1", "1.", "\\frac{1}{", "\\text{", "\\text ", "=1+1\n", "1=1+", ") ", "%", "1%"],
-)
+    ["(", "1 ", "1+", "1=", " -", "1", "1.", "\\frac{1}{", "\\text{", "\\text ", "=1+1\n", "1=1+", ") ", "%", "1%", "1 ab ", "1 ab+", "ab/ab", "1 ab =", "ab, ", "\\\\", "1 \\begin{"],
+)  # fmt: skip
 def test_a_long_text_takes_time_in_proportion_to_its_length(piece):
     text = piece * (20_000 // len(piece))
     assert all(isinstance(claim, Claim) for claim in claims_of(f"{text}=1+{text}"))

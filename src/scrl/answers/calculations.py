@@ -6,9 +6,10 @@ r"""Calculations in a completion: do they hold, and do they leave anything out?
     "16 × $2 = $32"                       sound, but where others also calculate with 3 and 4, not complete
 
 A completion that miscalculates is hardly ever right, however many others agree with it, and so is one that leaves out
-a number. Only equations between plain numbers are looked at, with `\text{…}`, boxes and money signs left out; each side
-is worked out by the equality of answers (`forms.py`). Whole numbers must be equal, a rounded right side may be off by
-one in its last digit, and one that is a fraction or a calculation by 1 %. 75 % is 0.75 or 75.
+a number. Only equations between plain numbers are looked at, with boxes, money signs and units left out, and never a
+part of something larger; each side is worked out by the equality of answers (`forms.py`). A right side may be off by
+one in its last digit if the exact value has more digits, and by 1 % if it calculates with rounded numbers. 75 % is 0.75
+or 75. Where units differ, as in `2 hours = 2 * 60 minutes`, only equations that hold are counted.
 """
 
 from __future__ import annotations
@@ -21,31 +22,49 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from scrl.answers.forms import canonical_form
+from scrl.answers.units import SCALES, SHORT_UNITS, UNIT_WORDS
 
 _NUMBER = r"\d{1,30}(?:\.\d{1,30})?"
 _SPELLINGS = tuple(
     (re.compile(pattern), plain)
     for pattern, plain in (
+        (r"(?m)^[ \t]*[-*•][ \t]+", ""),
+        (r"\\\\(?:\[-?[\d.]+[a-z]{2}\]|(?![A-Za-z()\[\]]))|\\(?:begin|end)\{[^{}]*\}", "\n"),
         (r"\\(?:times|cdot|ast)(?![A-Za-z])|[×·∗]|(?<=\d)(?:[ \t]|(?<![^\d.]0)(?<!^0))x[ \t]?(?=[$\d(])", "*"),
         (r"\\div(?![A-Za-z])|÷", "/"),
         (r"[−–]", "-"),
-        (r"\\(?:text|mathrm|textbf|mathbf)\s*\{[^{}]*\}", " "),
-        (r"\\boxed\{([^{}]*)\}", r"\1"),
+        (r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf|mbox)\s*\{([^{}]*)\}", r" \1"),
+        (r"\\boxed\{([^{}]*)\}", r" \1 "),
         (r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}", r"((\1)/(\2))"),
-        (r"(?<=\d)(?:,|\{,\})(?=\d{3}(?!\d))", ""),
-        (r"\\?\$|\\[()\[\],!; ]|\*\*|\\left|\\right|[&€£]", ""),
-        (rf"(?<![\d.])({_NUMBER})\s?\\?%", r"(\1/100)"),
+        (r"(?<=\d)(?:,|\{,\}|,?\\[,!])(?=\d{3}(?!\d))", ""),
+        (r"(?<=[\d)])( ?)\*\*\1(?=[\d(])", "^"),
+        (r"\\[()\[\],; ]|&", " "),
+        (r"\\?\$|\\!|\*\*|\\(?:left|right)(?![A-Za-z])|[€£]", ""),
+        (rf"(?<![\d.])({_NUMBER})\s{{0,3}}(?:\\?%|percent\b)", r"(\1/100)"),
     )
 )
 _EQUALS = re.compile(r"(?<![<>=!:\\])=(?![=<>])")
-_SUM = re.compile(rf"[-\s(]*{_NUMBER}[\s)]*(?:[-+*/][-\s(]*{_NUMBER}[\s)]*)*")
-_SUM_AT_END = re.compile(rf"(?<![\w^{{}}\\|\[\]!.)√]){_SUM.pattern}$")
-_BULLET = re.compile(r"^\s*[-*•]\s+")
+_UNIT = re.compile(r"(?<=\s)(?:square\s+|cubic\s+)?[A-Za-z][a-z]+(?:(?:/|\s+per\s+)[A-Za-z]+)?")
+_END = rf"(?:{_UNIT.pattern}[\s)]*)?"
+_SUM = re.compile(rf"[-\s(]*{_NUMBER}[\s)]*(?:{_END}[-+*/][-\s(]*{_NUMBER}[\s)]*)*")
+_SUM_AT_END = re.compile(rf"(?<![\w^{{}}\\|\[\]!.)√])(?<!\d[,:]){_SUM.pattern}{_END}$")
 _OPERATOR = re.compile(r"\d[\s)]*[-+*/]")
-_AFTER = re.compile(r"\s*[*/^+({\[!\\-]|_|\d|[A-Za-z](?![A-Za-z])")
-"""What would belong to a sum that ends before it: 3x, 3(…, 3 +, the 1/2 of 3 1/2."""
-_BEFORE = re.compile(r"(?:[-+*/^(\d]|\b(?:of|times|twice|[xX]))$")
-"""What ends a part of a sum that is not looked at: n *, 20% of, the 3 of 3 1/2."""
+_UNITS = "|".join(sorted((UNIT_WORDS | SHORT_UNITS) - {"in"}))
+_AFTER = re.compile(
+    r"\s*[*/^+({\[!\\%-]|[,:]?\d|(?<=\s):\s*[\d(]|_|[A-Za-z](?![a-z])|[½¼¾²³√π]"
+    rf"|(?<=[\d)])(?!(?:{_UNITS})\b)[a-z]{{2,3}}\b|(?:{'|'.join(SCALES)}|dozen|(?:mod|base|squared|cubed)\b)"
+    rf"|(?:times|plus|minus|of|over)\s+\d|(?:{_UNITS}),?\s+(?:and\s+)?\d+(?![\d.]*\s*[-+*/=])"
+)
+"""What would belong to a sum that ends before it: 3x, 3(…, 3 +, the 1/2 of 3 1/2, 3,5, 3 million, 3 hours 20."""
+_BEFORE = re.compile(
+    r"(?:[-+*/^(\d}±√π]"
+    r"|\b(?:of(?: [\d.]+ and)?|times|twice|half|plus|minus|(?<!given )by|than|from|over|mod|choose|[xX])"
+    r"|\\(?!approx|equiv|implies|iff|q?quad|[lgn]eq?\b|to\b|\w*arrow|therefore|because)[A-Za-z]+(?:_\w+)?) .$"
+    r"|-$|(?:\)|(?<![A-Za-z])[A-Za-z]) \($"
+)
+"""What ends a part of a sum that is not looked at, and the first sign of it: n * 2, 20% of 2, the 3 of 3 1/2, P (."""
+_TAKEN_OFF = re.compile(rf"(?<![\d.])(?!1\s){_NUMBER}\s*[-+]\s*\({_NUMBER}/100\)(?!\s*[*/])")
+"""50 - 10%: 10 % of 50."""
 _VALUE = re.compile(r"-?\d+(?:/\d+)?")
 _LONGEST = 120
 """Characters of a side that are looked at."""
@@ -117,7 +136,7 @@ def claims_of(text: str) -> Iterator[Claim]:
     for pattern, plain in _SPELLINGS:
         text = pattern.sub(plain, text)
     for line in text.split("\n"):
-        sides = _EQUALS.split(_BULLET.sub("", line))
+        sides = _EQUALS.split(line)
         for first, after in pairwise(sides):
             before = first[-_LONGEST:]
             left, right = _SUM_AT_END.search(before), _SUM.match(after[:_LONGEST])
@@ -126,14 +145,20 @@ def claims_of(text: str) -> Iterator[Claim]:
             if (len(first) > _LONGEST and left.start() == 0) or right.end() == _LONGEST:
                 continue  # the rest of it is not looked at
             words = before[: left.start()].rstrip()
-            is_part = _BEFORE.search(words) is not None or left[0].lstrip().startswith("-")  # of x - 2, x * (1 - 0.3)
-            if words and (is_part or not _OPERATOR.search(left[0])):  # nor is 20 a side of: a fifth of 20 = 4
+            plain, result = (" ".join(_UNIT.sub("", side[0]).split()) for side in (left, right))
+            is_part = _BEFORE.search(f"{words} {plain[0]}")  # of x - 2, x * (1 - 0.3)
+            if words and (is_part or not _OPERATOR.search(plain)):  # nor is 20 a side of: a fifth of 20 = 4
                 continue
-            if not _OPERATOR.search(f"{left[0]} = {right[0]}"):
+            both = f"{plain} = {result}"
+            if not _OPERATOR.search(both) or _TAKEN_OFF.search(both):
                 continue
-            a, b = value_of(left[0]), value_of(right[0])
-            if a is not None and b is not None:
-                yield Claim(left[0].strip(), right[0].strip(), _equal(a, b, left[0], right[0].strip()))
+            a, b = (value_of(re.sub("[-/]", r" \g<0> ", side)) for side in (plain, result))  # 1200-50-25 is no date
+            if a is None or b is None:
+                continue
+            after_it = _UNIT.match(after, right.end())
+            units = {*_UNIT.findall(left[0] + right[0]), after_it[0] if after_it else ""}
+            if (holds := _equal(a, b, plain, result)) or len({unit.rstrip("s") for unit in units}) == 1:
+                yield Claim(plain, result, holds)  # 2 hours need not be 2 * 1 minutes
 
 
 def value_of(calculation: str) -> Fraction | None:
@@ -143,12 +168,14 @@ def value_of(calculation: str) -> Fraction | None:
 
 
 def _equal(a: Fraction, b: Fraction, left: str, right: str) -> bool:
-    """Equal, up to what the right side leaves open, its last digit; of a percentage 75 may be 0.75."""
-    decimals = re.fullmatch(r"-?\d+(?:\.(\d+))?", right)
-    if a.denominator == b.denominator == 1:
-        slack = Fraction(0)
-    elif decimals:
-        slack = Fraction(1, 10 ** len(decimals[1] or ""))
-    else:
-        slack = abs(a) / 100
-    return abs(a - b) <= slack or (b in (a * 100, a / 100) and _PERCENT.search(left + right) is not None)
+    """Equal, up to the last digit of a right side that is rounded; of a percentage 75 may be 0.75."""
+    percent = _PERCENT.fullmatch(right)
+    number = re.fullmatch(r"-?\d+(?:\.(\d+))?", percent[1] if percent else right)
+    scale = Fraction(1, 100) if percent else Fraction(100)
+    last = Fraction(1, 10 ** len((number and number[1]) or "")) * (scale if percent else 1)
+    for value in (a, a * scale) if _PERCENT.search(left + right) else (a,):
+        is_open = (value / last).denominator > 1 if number else "." in left + right or "/" not in right
+        is_whole = value.denominator == b.denominator == 1
+        if value == b or (is_open and not is_whole and abs(value - b) <= (last if number else abs(value) / 100)):
+            return True
+    return False

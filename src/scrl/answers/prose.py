@@ -12,7 +12,7 @@ from scrl.answers.units import SHORT_UNITS, UNIT_WORDS, scale_of
 _TIME = re.compile(r"(\d{1,2})(?::(\d\d))?(?::(\d\d))?\s*([ap])m", re.IGNORECASE)
 _LETTERS = re.compile(r"[^\W\d_]+")
 _PROSE = re.compile(r"(?:[^\W\d_]|[\s.,;&!?()]|(?<=[^\W\d_]{3})['-](?=[^\W\d_])|(?<=n)'(?=t))+")
-_KNOWN = frozenset("yes no odd one two six ten red all any up dne mon tue wed thu fri sat sun".split())
+_KNOWN = frozenset("yes no odd one two six ten red all any up cup dne mon tue wed thu fri sat sun".split())
 """Short words that are read as words even outside \\text{…}."""
 _SAYABLE = re.compile(r"(?=[a-z]{3}$)(?:.[aeiou].|[aeiou].[aeiou])")
 """Three letters that are rather a word than a product: cat, tea, ice; not abc or mgh."""

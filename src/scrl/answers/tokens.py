@@ -39,7 +39,7 @@ GREEK = frozenset(
     sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi
     Omega hbar ell""".split()
 )
-SMALL_WORDS = frozenset("mod of to is in per out than the gcd lcm max min det dim deg am pm".split())
+SMALL_WORDS = frozenset("mod of to is in per out than the gcd lcm max min det dim deg am pm old".split())
 """Short words that are not products of symbols."""
 _SYNONYMS = {
     r"\cdot": "*", r"\times": "*", r"\ast": "*", r"\div": "/",

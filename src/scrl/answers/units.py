@@ -7,7 +7,7 @@ import re
 SHORT_UNITS = frozenset(
     """mm cm dm km nm kg mg ml cl dl ft yd mi lb lbs oz hr hrs min mins sec secs mph kph kmh in hz khz mhz
     kw kj kcal cal mol ev kev mev gev pa kpa ghz rad atm ma ms ns yr gb mb kwh rpm psi ppm db amu gal qt usd eur
-    yuan yen erg dyn eV keV""".split()
+    yuan yen erg dyn eV keV tbsp tsp""".split()
 )
 """Abbreviations: units when they stand behind a value."""
 ALSO_PRODUCTS = frozenset("mg ml ma ms mi lb qt pa ns gb mb db cl dl nm in gal min atm".split())
@@ -25,12 +25,13 @@ UNIT_WORDS = frozenset(
     kilograms ounce ounces ton tons liter liters litre litres gallon gallons second seconds minute minutes
     hour hours day days week weeks month months year years newton newtons joule joules watt watts volt volts
     ohm ohms ampere amperes kelvin celsius fahrenheit mole moles hertz people person children men women
-    pct percentage""".split()
+    pct percentage cup teaspoon tablespoon pint quart""".split()
 )
 CONNECTING = frozenset(
-    "square cubic sq cu per of each total a an the squared cubed different possible ordered distinct real".split()
+    """square cubic sq cu per of each total a an the squared cubed different possible ordered distinct real
+    old tall long wide""".split()
 )
-"""Words that may occur between units: 12 square units, 60 miles per hour."""
+"""Words that may occur beside units: 12 square units, 60 miles per hour, 18 years old."""
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _NOT_COUNTED = frozenset(
     (
