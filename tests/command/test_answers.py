@@ -235,6 +235,13 @@ def test_checks_of_other_questions_with_the_same_ids_do_not_count(run):
         assert "p_right" not in read(run / "answers.csv")[0]
 
 
+def test_checks_that_cannot_be_counted_do_not_hide_the_answers(run, capsys, refusal):
+    (run / "checks.csv").write_text("question_id,answer\nq0,0\nq1,1\n")
+    assert main(["answers", str(run)]) == 0
+    assert "checks.csv: has 2 checked answers" in "".join(capsys.readouterr().out.split("\n"))
+    assert "has 2 checked" in refusal("answers", run, "--max-error", 0.5)
+
+
 def test_where_all_is_checked_nothing_is_left_to_answer(run, tmp_path, capsys):
     rows = [f"q{q},{q}" for q in range(40)]
     (tmp_path / "filled.csv").write_text("\n".join(["question_id,answer", *rows]))

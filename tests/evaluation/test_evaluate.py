@@ -32,7 +32,7 @@ def measure(*sampled_Q, k, rule=RULE):
 
 
 ONE = sampled("one", "4", sample("4", 0.1), sample("4.0", 0.3), sample("5", 0.6), sample(None, 0.8, is_finished=False))
-TWO = sampled("two", "7", sample("8", 0.2), sample("8", 0.2), sample("8", 0.2), sample("7", 0.2, tokens=12))
+TWO = sampled("two", "7.0", sample("8", 0.2), sample("8", 0.2), sample("8", 0.2), sample("7", 0.2, tokens=12))
 BARE = sampled("bare", None, *[sample("1", 0.0)] * 4)
 
 

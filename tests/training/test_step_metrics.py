@@ -59,9 +59,9 @@ def test_a_question_without_signal_and_one_with_entropy_alone():
     assert found["unanimous_share"] == 0.5
     assert found["signal_share"] == 0.5  # where all agree, no completion is better than another
     assert found["entropy_only_share"] == 0.5  # a tie has no label, and its rewards are the entropy term
-    words = "2 of 3 questions had a label, 1 unanimous, 1 abstained; 1 without signal"
+    words = "2 of 3 questions had a label, 1 unanimous, 1 abstained; 1 taught nothing"
     assert describe([SURE, tie, A], METHODS["scrl"]) == words
-    assert describe([SURE, tie, A], METHODS["contrast"]) == "3 questions, 1 unanimous; 1 without signal"
+    assert describe([SURE, tie, A], METHODS["contrast"]) == "3 questions, 1 unanimous; 1 taught nothing"
 
 
 def test_answers_that_were_ruled_out_are_counted_a_question():

@@ -16,7 +16,7 @@ from scrl.answers.relations import Form
 from scrl.cli.evaluate import given_settings, measure_and_show, measurement_settings
 from scrl.cli.settings import Words
 from scrl.cli.terminal import plain_console, say
-from scrl.errors import InputError
+from scrl.errors import DataError, InputError
 from scrl.evaluation import answer_sheet as sheet
 from scrl.evaluation.trust import Choice
 from scrl.files.folders import new_run_folder
@@ -89,10 +89,6 @@ def answers(
     source = read_place(place)
     after, before = _evaluations(source, benchmark)
     rows, choice, folder = sheet.answer_rows(after, before, source.standing), None, out or source.folder
-    if check is None and sheet.is_filled_in(folder / CHECKS, rows):
-        check = folder / CHECKS
-    if max_error is not None and check is None:
-        raise unchecked
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     if draw_check is not None:
@@ -101,10 +97,20 @@ def answers(
         hint = f"fill in the right answer of each, then scrl answers {place} --check {path}"
         console.print(f"wrote {path}, {len(drawn)} questions: {hint}", soft_wrap=True)
         return
-    if check is not None:
-        checks, digits = sheet.read_checks(check, rows), sheet.digits_of(after)
+    drawn_before, checks = folder / CHECKS, None
+    if check is not None or drawn_before.is_file():
+        try:
+            checks = sheet.read_checks(check or drawn_before, rows)
+        except DataError as error:
+            if check is not None or max_error is not None:
+                raise
+            say(console, f"not counted: {error}")
+    elif max_error is not None:
+        raise unchecked
+    if checks is not None:
+        digits = sheet.digits_of(after)
         rows, choice = sheet.with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
-        say(console, sheet.checked_note(rows, [*checks.values()].count(None), str(check)))
+        say(console, sheet.checked_note(rows, [*checks.values()].count(None), str(check or drawn_before)))
     files = sheet.write_answers(rows, folder)
     doubt = sheet.why_none_is_trusted(after, source.standing)
     for table in tables(rows, is_doubted=doubt is not None):

@@ -170,24 +170,6 @@ def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[Answe
     return random.Random(seed).sample(rows, min(number, len(rows)))  # noqa: S311 - no secret
 
 
-def is_filled_in(path: Path, rows: Sequence[AnswerRow]) -> bool:
-    """Whether there are checks of these questions, by their texts where there are any, none of them still empty."""
-    if not path.is_file() or not path.stat().st_size:
-        return False
-    lines, ids = [row.fields for row in read_table(path)[0].rows], _ids(rows)
-    texts = {row.question_id: _text(csv_cell(row.question)) for row in rows}
-    return bool(lines) and all(
-        _text(line.get("answer"))
-        and (name := ids.get(str(line.get("question_id")).strip())) is not None
-        and _text(line.get("question")) in ("", texts[name])  # a held-out question may have the same id
-        for line in lines
-    )
-
-
-def _text(cell: object) -> str:
-    return "" if cell is None else " ".join(str(cell).split())
-
-
 def _ids(rows: Sequence[AnswerRow]) -> dict[str, str]:
     """What stands for a question in a table → its id."""
     names = [row.question_id for row in rows]
@@ -208,7 +190,7 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
     if not path.exists():
         raise DataError(path, "there is no such file; --draw-check writes checks.csv beside the answers")
     table, _ = read_table(path)
-    ids = _ids(rows)
+    ids, texts = _ids(rows), {row.question_id: _one_line(csv_cell(row.question)) for row in rows}
     checks: dict[str, str | None] = {}
     for row in table.rows:
         for name in ("question_id", "answer"):
@@ -221,6 +203,8 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
             raise row.error(f"{name!r} is empty; fill in every row, since a subset without the hard ones is not random")
         if question_id not in ids:
             raise row.error(f"there is no question {question_id!r} among these answers")
+        if _one_line(row.fields.get("question") or "") not in ("", texts[ids[question_id]]):  # held out, perhaps
+            raise row.error(f"question {question_id!r} is another one among these answers")
         if ids[question_id] in checks:
             raise row.error(f"question {question_id!r} appears twice; keep one of the rows")
         unguarded = answer.removeprefix("'")  # copied from answers.csv
@@ -230,6 +214,10 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
     if (num_known := len(checks) - [*checks.values()].count(None)) < MIN_CHECKS:
         raise DataError(path, f"has {num_known} checked answers that can be read; give at least {MIN_CHECKS}")
     return checks
+
+
+def _one_line(cell: object) -> str:
+    return " ".join(str(cell).split())
 
 
 def with_trust(

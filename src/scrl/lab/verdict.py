@@ -110,7 +110,7 @@ def _helps(audit: Mapping[str, Any]) -> Finding:
             f" The most frequent answer is right on {_of(gold['majority_accuracy'])} of the questions, a "
             f"single completion on {_of(gold['pass@1'])}: {_points(gold['vote_gain'])} to learn from."
         )
-    if gold is not None and gold["questions"] < FEW_QUESTIONS:
+    if gold is not None and gold["questions"] < min(FEW_QUESTIONS, audit["questions"]):
         words += f" But right answers are known to only {gold['questions']} of {audit['questions']} questions."
     elif audit["questions"] < FEW_QUESTIONS:
         words += f" But these are only {audit['questions']} questions."

@@ -194,15 +194,15 @@ def rollout_lines(group: CreditedGroup) -> list[Mapping[str, Any]]:
 
 
 def describe(groups_B: Sequence[CreditedGroup], method: Method) -> str:
-    """`5 of 8 questions had a label, 2 unanimous, 3 abstained; 1 without signal`; `8 questions, …` without labels."""
+    """`5 of 8 questions had a label, 2 unanimous, 3 abstained; 1 taught nothing`; `8 questions, …` without labels."""
     credit_B = [group.credit for group in groups_B]
     labelled = sum(credit.labels.positive is not None for credit in credit_B)
     silent = sum(not has_signal(credit) for credit in credit_B)
     unanimous = f"{sum(map(is_unanimous, credit_B))} unanimous"
     if not method.has_labels:
-        return f"{counted(len(credit_B), 'question')}, {unanimous}; {silent} without signal"
+        return f"{counted(len(credit_B), 'question')}, {unanimous}; {silent} taught nothing"
     words = f"{labelled} of {counted(len(credit_B), 'question')} had a label, {unanimous}, "
-    return words + f"{len(credit_B) - labelled} abstained; {silent} without signal"
+    return words + f"{len(credit_B) - labelled} abstained; {silent} taught nothing"
 
 
 def outcome_notes(folder: RunFolder, say: Callable[[str], None]) -> Iterator[str]:

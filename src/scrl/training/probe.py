@@ -87,16 +87,16 @@ def shift(rows: Sequence[ScoredTokens], language_model: LanguageModel) -> float:
     return float(np.mean(np.abs(np.concatenate(completion_logprobs(language_model.model, pairs)) - before)))
 
 
-def shift_note(nats: float, config: RunConfig, *, had_signal: bool = True) -> str:
+def shift_note(change: float, config: RunConfig, *, had_signal: bool = True) -> str:
     """How far the model has moved, and what to do if that is nothing though there was a signal, or very far."""
-    where, rate = "nats per token of what it wrote at the start", f"{config.optimizer.learning_rate:g}"
-    if nats < HARDLY_MOVED and had_signal:
+    how, rate = "log-probabilities of what it wrote at the start changed by", f"{config.optimizer.learning_rate:g}"
+    if change < HARDLY_MOVED and had_signal:
         what = f"raise optimizer.learning_rate (now {rate}) or steps (now {config.steps})"
-        return f"WARNING: the model has hardly moved ({nats:.1g} {where}): {what}"
-    if nats > MOVED_FAR:
+        return f"WARNING: the model has hardly moved ({how} {change:.1g} per token): {what}"
+    if change > MOVED_FAR:
         what = f"look at its answers before you use it, or lower optimizer.learning_rate (now {rate})"
-        return f"WARNING: the model has moved far ({nats:.2g} {where}): {what}"
-    return f"the model has moved by {nats:.2g} {where}"
+        return f"WARNING: the model has moved far ({how} {change:.2g} per token): {what}"
+    return f"the model has moved: {how} {change:.2g} per token"
 
 
 def probe_notes(probe: Probe, config: RunConfig) -> Iterator[str]:
