@@ -168,19 +168,6 @@ def test_a_gate_that_knows_nothing_is_said_to(tmp_path):
     assert "gate_not_informative" not in codes(audited(write_lines(tmp_path / "b.jsonl", rows(True))))
 
 
-def test_how_labels_change_with_fewer_completions(tmp_path):
-    rows = [row(f"q{q}", "1" if s < 9 else "2") for q in range(200) for s in range(16)]
-    (eight,) = audited(write_lines(tmp_path / "r.jsonl", rows), "ttrl")["fewer_completions"]  # 16 of 16 would be all
-    # 4 or more of 8 drawn from 9 × 1 and 7 × 2 (a tie goes to 1): (4410 + 4410 + 1764 + 252 + 9) / 12870
-    assert eight["majority_same"] == pytest.approx(10845 / 12870, abs=0.005)
-    # sharp: 5 or more (a lead of 2 of 8 is above 1/8): (4410 + 1764 + 252 + 9) / 12870 for 1, and 3 or fewer for 2: the rest
-    assert eight["sharp_share"] == pytest.approx((6435 + 2025) / 12870, abs=0.005)
-    assert eight["sharp_same"] is None  # 9 − 7 of 16 is a lead of exactly 1/8, not above it
-    unanimous = write_lines(tmp_path / "u.jsonl", [row("q", "1")] * 40)
-    for line in audited(unanimous, "ttrl")["fewer_completions"]:
-        assert (line["majority_same"], line["sharp_same"], line["sharp_new"]) == (1.0, 1.0, None)
-
-
 def test_methods_that_the_file_cannot_serve_are_refused_by_name(tmp_path):
     rows = [{"question_id": f"q{q}", "answer": "1"} for q in range(3) for _ in range(4)]
     found = audited(write_lines(tmp_path / "r.jsonl", rows), "ttrl", "scrl", "restrain", "compass", "oracle")

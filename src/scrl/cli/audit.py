@@ -20,9 +20,6 @@ from scrl.lab.stored_groups import several_golds_note
 from scrl.reporting.tables import Cell, Table, as_terminal
 from scrl.reporting.text import sentence
 
-MOST_NAMED = 10
-"""Questions on which methods differ that are shown; the file has all of them."""
-
 
 def audit(
     rollouts: Path,
@@ -38,8 +35,8 @@ def audit(
 
     Example: scrl audit rollouts.jsonl --out audit.json
 
-    Shares and margins of the votes, what each method would label and where it would push, how labels change with fewer
-    completions, and answers that are popular across all questions. With gold answers, also how often labels are right.
+    Shares and margins of the votes, what each method would label and where it would push, and answers that are popular
+    across all questions. With gold answers, also how often labels are right.
 
     Parameters
     ----------
@@ -85,15 +82,6 @@ def report(result: Mapping[str, Any]) -> Iterator[RichTable | Text | str]:
     yield PUSH
     for name, reason in result["refused"].items():
         yield f"{name} was left out: it needs {reason}."
-    if differing := result["disagreements"]:
-        questions = list(dict.fromkeys(item["question_id"] for item in differing))
-        named = ", ".join(questions[:MOST_NAMED] + ["…"] * (len(questions) > MOST_NAMED))
-        yield f"Methods differ in their label on {len(differing):,} of {result['groups']:,} groups: {named}"
-    if fewer := result["fewer_completions"]:
-        shares = ("majority_same", "sharp_share", "sharp_same", "sharp_new")
-        header = ("completions", "same majority", "sharp", "sharp label kept", "new sharp label")
-        rows = [(str(row["completions"]), *(_percent(row[name]) for name in shares)) for row in fewer]
-        yield _table("With fewer completions", header, rows)
     if result["gold"] is not None:
         rows = [
             (

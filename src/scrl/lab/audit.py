@@ -21,7 +21,7 @@ from scrl.data.completion_files import CompletionFile
 from scrl.evaluation.gold import entropy_auroc, majority_accuracy
 from scrl.evaluation.statistics import clustered_interval
 from scrl.lab.label import label_summary
-from scrl.lab.resampling import TopVotes, fewer_votes, top_votes
+from scrl.lab.resampling import TopVotes, top_votes
 from scrl.lab.stored_groups import StoredGroup, credit_of, groups_for, lacking, several_golds
 from scrl.lab.verdict import PAPER, verdict
 from scrl.records import Credit
@@ -29,10 +29,6 @@ from scrl.records import Credit
 SCHEMA_VERSION = 1
 AUDITED = ("ttrl", "scrl", "contrast", "contrast-label", "compass", "restrain", "oracle")
 """The methods looked at by default: those with labels or pushes that cost little to compute."""
-FEWER = (8, 16, 32)
-"""Numbers of completions to resample: affordable ones."""
-FEWER_DRAWS = 200
-"""Draws per question; with 50 questions a share is then known within half a point."""
 POPULAR_SHARE = 0.06
 """A label is popular elsewhere from this mean share over the other questions. With answers spread over 20 values or
 more, an answer that belongs to one question stays below it (1/20 = 5 %)."""
@@ -65,8 +61,6 @@ def audit_groups(groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule],
         "sound_alone": isinstance(next(iter(rules.values())).reader, SoundReader),
         "methods": {name: method_figures(rule, groups, credits[name], seed=seed) for name, rule in served.items()},
         "refused": {name: reason for name, reason in reasons.items() if reason is not None},
-        "disagreements": disagreements(groups, {n: c for n, c in credits.items() if rules[n].method.has_labels}),
-        "fewer_completions": fewer_completions(groups, seed=seed),
         "stock": stock_figures(groups),
         "gold": gold_figures(groups, seed=seed) if has_gold else None,
         "several_golds": several_golds(groups),
@@ -116,36 +110,6 @@ def method_figures(
 
 def _interval(values: Mapping[str, Sequence[float]], *, seed: int) -> list[float] | None:
     return list(clustered_interval(values, seed=seed)) if any(values.values()) else None
-
-
-def disagreements(groups: Sequence[StoredGroup], credits: Mapping[str, Sequence[Credit]]) -> list[dict[str, Any]]:
-    """The groups to which the methods give different positive labels, or only some of them one."""
-    rows = []
-    for place, stored in enumerate(groups):
-        labels = {name: credits_Q[place].labels.positive for name, credits_Q in credits.items() if name != "oracle"}
-        if len(set(labels.values())) > 1:
-            rows.append({"question_id": stored.question_id, "step": stored.group.step, "labels": labels})
-    return rows
-
-
-def fewer_completions(groups: Sequence[StoredGroup], *, seed: int) -> list[dict[str, Any]]:
-    """How often labels stay the same with fewer completions, for each size that all groups exceed."""
-    whole, sizes_Q = top_votes(groups), np.array([stored.tally.size for stored in groups])
-    sharp_whole = _sharp(whole, sizes_Q)
-    rows = []
-    for size in (number for number in FEWER if number < min(sizes_Q)):
-        drawn = fewer_votes(groups, size, FEWER_DRAWS, seed=seed)
-        sharp, same = _sharp(drawn, size), drawn.winner == whole.winner
-        rows.append(
-            {
-                "completions": size,
-                "majority_same": float(np.mean(same)),
-                "sharp_share": float(np.mean(sharp)),
-                "sharp_same": float(np.mean((sharp & same)[:, sharp_whole])) if sharp_whole.any() else None,
-                "sharp_new": float(np.mean(sharp[:, ~sharp_whole])) if not sharp_whole.all() else None,
-            }
-        )
-    return rows
 
 
 def _sharp(votes: TopVotes, size: Any) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,23 +33,11 @@ def top_votes(groups: Sequence[StoredGroup]) -> TopVotes:
 
 def resampled_votes(groups: Sequence[StoredGroup], draws: int, *, seed: int) -> TopVotes:
     """N of N completions drawn with replacement, [draws, groups]: what another sample of the model may look like."""
-    return _drawn(groups, (seed, "resampled"), lambda rng, pool: rng.multinomial(pool.sum(), pool / pool.sum(), draws))
-
-
-def fewer_votes(groups: Sequence[StoredGroup], size: int, draws: int, *, seed: int) -> TopVotes:
-    """`size` of the N completions drawn without replacement, [draws, groups]."""
-    return _drawn(groups, (seed, "fewer", size), lambda rng, pool: rng.multivariate_hypergeometric(pool, size, draws))
-
-
-def _drawn(
-    groups: Sequence[StoredGroup], seeds: tuple[Any, ...], draw: Callable[[np.random.Generator, Counts], Counts]
-) -> TopVotes:
-    """`draw` is given the votes of a group by class, missing answers last."""
     tops = []
     for stored in groups:
         pool = np.array([*stored.tally.counts_K, stored.tally.num_missing], dtype=np.int64)
-        generator = generator_for(*seeds, stored.group.step, stored.question_id)
-        tops.append(_top(draw(generator, pool)[:, :-1]))
+        generator = generator_for(seed, "resampled", stored.group.step, stored.question_id)
+        tops.append(_top(generator.multinomial(pool.sum(), pool / pool.sum(), draws)[:, :-1]))
     return TopVotes(*(np.stack(arrays, axis=1) for arrays in zip(*tops, strict=True)))
 
 
