@@ -12,6 +12,7 @@ Importing this package loads nothing; its names are imported when they are used.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from scrl.records import Completion, Credit, Elsewhere, Group, Labels, Question, Tally
 
 __version__ = "0.2.0"
+
+# Set before torch is loaded: spinning threads slow a run down tenfold on a busy machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __all__ = [
     "METHODS", "PRESETS", "Classes", "Completion", "ConfigError", "Credit", "CreditRule", "DataError", "Elsewhere",

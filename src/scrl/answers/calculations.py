@@ -9,7 +9,7 @@ A completion that miscalculates is hardly ever right, however many others agree 
 a number. Only equations between plain numbers are looked at, with boxes, money signs and units left out, and never a
 part of something larger; each side is worked out by the equality of answers (`forms.py`). A right side may be off by
 one in its last digit if the exact value has more digits, and by 1 % if it calculates with rounded numbers. 75 % is 0.75
-or 75. Where units differ, as in `2 hours = 2 * 60 minutes`, only equations that hold are counted.
+or 75. Where measures differ, as in `2 hours = 2 * 60 minutes`, only equations that hold are counted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _END = rf"(?:{_UNIT.pattern}[\s)]*)?"
 _SUM = re.compile(rf"[-\s(]*{_NUMBER}[\s)]*(?:{_END}[-+*/][-\s(]*{_NUMBER}[\s)]*)*")
 _SUM_AT_END = re.compile(rf"(?<![\w^{{}}\\|\[\]!.)√])(?<!\d[,:]){_SUM.pattern}{_END}$")
 _OPERATOR = re.compile(r"\d[\s)]*[-+*/]")
-_UNITS = "|".join(sorted((UNIT_WORDS | SHORT_UNITS) - {"in"}))
+_MEASURES = UNIT_WORDS | SHORT_UNITS
+_UNITS = "|".join(sorted(_MEASURES - {"in"}))
 _AFTER = re.compile(
     r"\s*[*/^+({\[!\\%-]|[,:]?\d|(?<=\s):\s*[\d(]|_|[A-Za-z](?![a-z])|[½¼¾²³√π]"
     rf"|(?<=[\d)])(?!(?:{_UNITS})\b)[a-z]{{2,3}}\b|(?:{'|'.join(SCALES)}|dozen|(?:mod|base|squared|cubed)\b)"
@@ -155,10 +156,12 @@ def claims_of(text: str) -> Iterator[Claim]:
             a, b = (value_of(re.sub("[-/]", r" \g<0> ", side)) for side in (plain, result))  # 1200-50-25 is no date
             if a is None or b is None:
                 continue
-            after_it = _UNIT.match(after, right.end())
-            units = {*_UNIT.findall(left[0] + right[0]), after_it[0] if after_it else ""}
-            if (holds := _equal(a, b, plain, result)) or len({unit.rstrip("s") for unit in units}) == 1:
-                yield Claim(plain, result, holds)  # 2 hours need not be 2 * 1 minutes
+            units = _UNIT.match(after, right.end())
+            words = re.findall(r"[A-Za-z]+", f"{left[0]} {right[0]} {units[0] if units else ''}")
+            is_one_measure = len({word.rstrip("s") for word in words if word in _MEASURES}) <= 1
+            is_sum = _OPERATOR.search(plain) is not None or plain == left[0].strip()
+            if (holds := _equal(a, b, plain, result)) or (is_one_measure and is_sum):
+                yield Claim(plain, result, holds)  # 2 hours need not be 2 * 1 minutes, nor 2 dozen 12 + 11
 
 
 def value_of(calculation: str) -> Fraction | None:

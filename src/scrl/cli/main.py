@@ -36,9 +36,6 @@ COMMANDS = (
 for name in COMMANDS:  # each is the function of this name in the file of this name
     app.command(getattr(import_module(f"scrl.cli.{name}"), name), help_formatter=HELP.get(name))
 
-# Set before torch is loaded: spinning threads slow a run down tenfold on a busy machine.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout, sys.stderr = sys.stdout or StringIO(), sys.stderr or StringIO()  # None if they were closed before
