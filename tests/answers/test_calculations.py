@@ -57,7 +57,7 @@ from scrl.records import Group
         (r"3 + 5 = 9 \text{ and } 2 + 2 = 4", [("3 + 5", "9", False), ("2 + 2", "4", True)]),
         (r"8 \text{ pens} - 1 \text{ pen} = 6 \text{ pens}", [("8 - 1", "6", False)]),
         ("8 pens * 12 pens/box = 96 pens", [("8 * 12", "96", True)]),
-        ("20 red + 15 blue pens = 36 pens", [("20 + 15", "36", False)]),  # no measures that could be converted
+        ("20 pens + 15 rulers = 36 things", [("20 + 15", "36", False)]),  # no measures that could be converted
         (r"\frac{45 \text{ miles}}{30 \text{ miles per hour}} = 1.5 \text{ hours}", [("((45 )/(30 ))", "1.5", True)]),
         ("x ≤ 6 * 3 = 19, given by 3 * 3 = 8", [("6 * 3", "19", False), ("3 * 3", "8", False)]),
         (r"x \leq 6 * 3 = 19 of these", [("6 * 3", "19", False)]),

@@ -147,21 +147,21 @@ def claims_of(text: str) -> Iterator[Claim]:
                 continue  # the rest of it is not looked at
             words = before[: left.start()].rstrip()
             plain, result = (" ".join(_UNIT.sub("", side[0]).split()) for side in (left, right))
+            is_sum, both = _OPERATOR.search(plain) is not None, f"{plain} = {result}"
             is_part = _BEFORE.search(f"{words} {plain[0]}")  # of x - 2, x * (1 - 0.3)
-            if words and (is_part or not _OPERATOR.search(plain)):  # nor is 20 a side of: a fifth of 20 = 4
+            if words and (is_part or not is_sum):  # nor is 20 a side of: a fifth of 20 = 4
                 continue
-            both = f"{plain} = {result}"
             if not _OPERATOR.search(both) or _TAKEN_OFF.search(both):
                 continue
             a, b = (value_of(re.sub("[-/]", r" \g<0> ", side)) for side in (plain, result))  # 1200-50-25 is no date
             if a is None or b is None:
                 continue
             units = _UNIT.match(after, right.end())
-            words = re.findall(r"[A-Za-z]+", f"{left[0]} {right[0]} {units[0] if units else ''}")
-            is_one_measure = len({word.rstrip("s") for word in words if word in _MEASURES}) <= 1
-            is_sum = _OPERATOR.search(plain) is not None or plain == left[0].strip()
-            if (holds := _equal(a, b, plain, result)) or (is_one_measure and is_sum):
-                yield Claim(plain, result, holds)  # 2 hours need not be 2 * 1 minutes, nor 2 dozen 12 + 11
+            named = re.findall(r"[A-Za-z]+", f"{left[0]} {right[0]} {units[0] if units else ''}")
+            measures = {word.rstrip("s") for word in named if word in _MEASURES}
+            # 2 hours need not be 2 * 1 minutes, nor 2 boxes 12 + 11
+            if (holds := _equal(a, b, plain, result)) or (len(measures) <= 1 and (is_sum or plain == left[0].strip())):
+                yield Claim(plain, result, holds)
 
 
 def value_of(calculation: str) -> Fraction | None:

@@ -21,7 +21,7 @@ from scrl.data.completion_files import CompletionFile
 from scrl.evaluation.gold import entropy_auroc, majority_accuracy
 from scrl.evaluation.statistics import clustered_interval
 from scrl.lab.label import label_summary
-from scrl.lab.resampling import TopVotes, top_votes
+from scrl.lab.resampling import top_votes
 from scrl.lab.stored_groups import StoredGroup, credit_of, groups_for, lacking, several_golds
 from scrl.lab.verdict import PAPER, verdict
 from scrl.records import Credit
@@ -71,6 +71,7 @@ def audit_groups(groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule],
 def vote_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
     """Shares, margins, missing and cut completions: means over groups, so that each question weighs the same."""
     top, sizes_Q = top_votes(groups), np.array([stored.tally.size for stored in groups])
+    is_sharp = is_selected(top.first, top.second, sizes_Q, min_share=PAPER.min_share, min_margin=PAPER.min_margin)
     cut = [stored.num_cut / stored.tally.size for stored in groups if stored.num_cut is not None]
     entropies = [stored.tally.group_entropy for stored in groups if stored.tally.group_entropy is not None]
     is_known = len(entropies) == len(groups)
@@ -78,7 +79,7 @@ def vote_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
     return {
         "agreement": float(np.mean(top.first / sizes_Q)),
         "margin": float(np.mean((top.first - top.second) / sizes_Q)),
-        "sharp_share": float(np.mean(_sharp(top, sizes_Q))),
+        "sharp_share": float(np.mean(is_sharp)),
         "unanimous_share": float(np.mean(top.first == sizes_Q)),
         "distinct_answers": float(np.mean([len(stored.tally.keys_K) for stored in groups])),
         "no_answer_share": float(np.mean([stored.tally.num_missing / stored.tally.size for stored in groups])),
@@ -110,10 +111,6 @@ def method_figures(
 
 def _interval(values: Mapping[str, Sequence[float]], *, seed: int) -> list[float] | None:
     return list(clustered_interval(values, seed=seed)) if any(values.values()) else None
-
-
-def _sharp(votes: TopVotes, size: Any) -> Any:
-    return is_selected(votes.first, votes.second, size, min_share=PAPER.min_share, min_margin=PAPER.min_margin)
 
 
 def stock_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:

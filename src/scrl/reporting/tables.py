@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -168,7 +168,9 @@ _LATEX = str.maketrans(
 def as_latex(table: Table) -> str:
     """A table environment in the style of booktabs (`\\usepackage{booktabs}`)."""
     sides = "".join("r" if right else "l" for right in table.is_number)
-    header, *rows = map(_latex_row, (table.header, *table.texts))
+    lines = [" & ".join(map(latex_escape, texts)) for texts in (table.header, *table.texts)]
+    # after \\, [ and * would be its arguments
+    header, *rows = (f"{'{}' if line.startswith(('[', '*')) else ''}{line} \\\\" for line in lines)
     caption = [f"\\caption{{{latex_escape(table.caption)}}}"] if table.caption else []
     begin = ["\\begin{table}[t]", "\\centering", *caption, f"\\begin{{tabular}}{{{sides}}}", "\\toprule"]
     end = ["\\bottomrule", "\\end{tabular}", "\\end{table}"]
@@ -178,11 +180,6 @@ def as_latex(table: Table) -> str:
 def latex_escape(text: str) -> str:
     """Text that LaTeX prints verbatim."""
     return _one_line(text).translate(_LATEX)
-
-
-def _latex_row(texts: Iterable[str]) -> str:
-    line = " & ".join(map(latex_escape, texts))
-    return f"{'{}' if line.startswith(('[', '*')) else ''}{line} \\\\"  # after \\, [ and * would be its arguments
 
 
 def as_csv(table: Table) -> str:
