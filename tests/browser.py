@@ -1,6 +1,5 @@
 """Headless Chromium over its DevTools protocol through pipes: JSON messages, each ended by a zero byte."""
 
-import base64
 import itertools
 import json
 import os
@@ -78,10 +77,6 @@ class Browser:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.ask("Emulation.setDeviceMetricsOverride", **size)
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-
-    def screenshot(self, path, whole=False):
-        data = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-        path.write_bytes(base64.b64decode(data))
 
     def named(self, *methods):
         return [event for event in self.events if event.get("method") in methods]

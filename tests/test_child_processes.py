@@ -74,11 +74,8 @@ def test_nothing_else_starts_processes():
 def test_work_in_a_copy_needs_no_file_below_1024():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    files = []
-    try:
-        files += [os.open(os.devnull, os.O_RDONLY) for _ in range(1_030)]
-        assert forked(lambda: 7, seconds=5, memory=2**30) == 7
-    finally:
-        for file in files:
-            os.close(file)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_030)]
+    assert forked(lambda: 7, seconds=5, memory=2**30) == 7
+    for file in files:
+        os.close(file)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
