@@ -94,9 +94,7 @@ def test_a_run_draws_all_its_completions_from_it(folder):
     assert len(sampler.drawn) > 2  # the evaluation draws from it too
 
 
-@pytest.mark.parametrize(
-    "method", [(), ("method=etmr", "completions=10", "trained=10", "evaluation.completions=0")], ids=["alone", "tree"]
-)
+@pytest.mark.parametrize("method", [(), ("method=etmr", "completions=10", "trained=10", "evaluation.completions=0")])
 @pytest.mark.parametrize(("name", "change"), [("short", "group[:-1]"), ("text", "[sample.text for sample in group]")])
 def test_what_it_draws_is_checked(name, change, method, folder):
     text = MODULE.replace("groups.append(group)", f"groups.append({change})")
