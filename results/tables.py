@@ -41,7 +41,7 @@ from scrl.reporting.tables import Cell, Table, as_markdown
 
 RESULTS = Path(__file__).parent
 DOCS = RESULTS.parent / "docs"
-PAGES = (RESULTS.parent / "README.md", DOCS / "results.md", RESULTS / "README.md", RESULTS / "confirmation.md")
+PAGES = (DOCS / "results.md", RESULTS / "README.md", RESULTS / "confirmation.md", RESULTS.parent / "README.md")
 TRAINED_ON, NEVER_SEEN = "trained on", "never seen"
 START = "start"
 """The arm that is not trained; its evaluations, and those of a run before its first step, are the start's."""
@@ -300,15 +300,19 @@ def step_mean(steps: Sequence[Mapping[str, Any]], name: str, weight: str | None 
 
 
 def front() -> str:
-    """The table of README.md: what each attempt on GSM8K gained."""
+    """The table of README.md: what each attempt on GSM8K gained, from the tables of confirmation.md."""
+    page = (RESULTS / "confirmation.md").read_text(encoding="utf-8")
     rows: list[Row] = []
-    for words, found in (("the default", rounds_rows()), ("TTRL, labels of the untrained model", ours_rows())):
-        cells: list[Cell] = [words, found[0][1]]
-        by_metric = {(row[2], row[3]): row for row in found}
-        for measured in ((NEVER_SEEN, "pass@1"), (NEVER_SEEN, "maj@16"), (TRAINED_ON, "pass@1")):
-            _, _, _, _, before, after, gain, interval, _ = by_metric[measured]
-            cells.append(f"{before} → {str(after).split()[0]}: {gain} {interval}")
-        rows.append((*cells, f"{found[-1][6]} {found[-1][7]}"))
+    shown = ((NEVER_SEEN, "pass@1"), (NEVER_SEEN, "maj@16"), (TRAINED_ON, "pass@1"))
+    attempts = (("the default", "second", "rounds"), ("TTRL, labels of the untrained model", "first", "ours"))
+    for words, attempt, arm in attempts:
+        table = page.partition(f"<!-- evidence {attempt}-attempt -->")[2].partition("<!-- end -->")[0]
+        lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.split("\n")]
+        of_arm = {(line[2], line[3]): line for line in lines if line[:1] == [arm]}
+        cells = (of_arm[questions, metric] for questions, metric in shown)
+        gains = (f"{line[4]} → {line[5].split()[0]}: {line[6]} {line[7]}" for line in cells)
+        *_, last = of_arm.values()
+        rows.append((words, last[1], *gains, f"{last[6]} {last[7]}"))
     heads = ("new questions: pass@1", "new questions: vote", "trained on: pass@1")
     return as_markdown(Table(("in %", "seeds", *heads, "vote − as many untrained"), tuple(rows))).rstrip()
 
@@ -493,21 +497,12 @@ class Compared(NamedTuple):
 def first_attempt() -> str:
     """Each arm trained on rows 769 to 1,024, and more, of GSM8K, against the start model of its seeds."""
     names = [name for name in _arms(SMALL.study) if not name.startswith("rounds-")]
-    return _comparison(ours_rows(*names))
-
-
-def ours_rows(*names: str) -> list[Row]:
-    """The arms of the first attempt, by default ours."""
-    arms = [Compared(arm, ((arm, GSM8K[0]),), ((arm, GSM8K[1]),)) for arm in names or ("ours",)]
+    arms = [Compared(arm, ((arm, GSM8K[0]),), ((arm, GSM8K[1]),)) for arm in names]
     return _compared(SMALL.study, arms, "votes.jsonl", first_seed=11)
 
 
 def second_attempt() -> str:
     """Rounds on two folds of GSM8K: each question is judged by the runs that have never seen it."""
-    return _comparison(rounds_rows(), attempts=2)
-
-
-def rounds_rows() -> list[Row]:
     a, b = "rounds-a", "rounds-b"
     own, other = ((a, GSM8K[0]), (b, GSM8K[1])), ((a, GSM8K[1]), (b, GSM8K[0]))
     arms = [Compared("rounds", own, other)]
@@ -517,7 +512,7 @@ def rounds_rows() -> list[Row]:
 def larger() -> str:
     """Each arm of the 1.5B, trained on the odd questions of MATH-500."""
     arms = [Compared(arm, ((arm, MATH[0]),), ((arm, MATH[1]),)) for arm in _arms(LARGE.study)]
-    return _comparison(_compared(LARGE.study, arms, f"{DRAWS}/votes-*.jsonl", first_seed=11))
+    return _compared(LARGE.study, arms, f"{DRAWS}/votes-*.jsonl", first_seed=11)
 
 
 def _arms(study: str) -> list[str]:
@@ -525,7 +520,7 @@ def _arms(study: str) -> list[str]:
     return sorted({name.rpartition("-")[0] for name in folders})
 
 
-def _compared(study: str, arms: Sequence[Compared], votes: str, *, first_seed: int, attempts: int = 1) -> list[Row]:
+def _compared(study: str, arms: Sequence[Compared], votes: str, *, first_seed: int, attempts: int = 1) -> str:
     """Every arm against the start model, question by question.
 
     On the questions trained on also against the start model's vote of as many completions as the arm has drawn.
@@ -560,10 +555,6 @@ def _compared(study: str, arms: Sequence[Compared], votes: str, *, first_seed: i
             gains = [{name: after[seed][name] - vote[name] for name in vote} for seed in after]
             named = (arm.arm, ", ".join(map(str, after)), TRAINED_ON, f"maj@16 − the start's maj@{k}")
             rows.append((*named, f"{100 * fmean(vote.values()):.1f}", None, *_gain(gains, attempts)))
-    return rows
-
-
-def _comparison(rows: Sequence[Row], attempts: int = 1) -> str:
     head = ("in %", "seeds", "questions", "metric", "before", "after (each seed)", "after − before")
     interval = f"{100 - 5 / attempts:g} % over seeds"
     return as_markdown(Table((*head, f"{interval} and questions", "95 % over seeds"), tuple(rows))).rstrip()
