@@ -164,7 +164,7 @@ def loss_of(
 
 
 def batch_of(labelled: list[str], step: int, first: int, settings: Settings) -> list[str]:
-    """The questions of a step: from the first step with these labels on, each once in an order, then in the next."""
+    """The questions of a step: from step `first` on all labelled ones are visited once, then again in another order."""
     steps = -(-len(labelled) // settings.questions_per_step)
     number, place = divmod(step - first, steps)
     order = generator_for(settings.seed, "order", first + number).permutation(len(labelled))

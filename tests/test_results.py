@@ -368,9 +368,8 @@ def test_weights_half_way_are_measured_as_the_trained_ones_are(tmp_path, monkeyp
     _, evaluate, blended, again, keep_half, keep_it = commands
     assert blended[2:] == [run.model.folder, evaluate[4], again[4], "0.5"]
     assert (evaluate[5:-1], evaluate[5]) == (again[5:-1], f"data/{confirm.MEASURED}.jsonl")
-    assert [each[4] for each in (keep_half, keep_it)] == [
-        str(confirm.RESULTS / "credible-0.5b" / name) for name in ("half-ttrl-1", "ttrl-1")
-    ]
+    kept = confirm.RESULTS / "credible-0.5b"
+    assert (keep_half[4], keep_it[4]) == (str(kept / "half-ttrl-1"), str(kept / "ttrl-1"))
 
 
 def test_weights_between_two_models(tmp_path):

@@ -61,9 +61,8 @@ def test_evaluations_that_read_answers_differently_are_said_to(place, call):
     first = place("a", line(LOW, reader="boxed", prompt={"style": "chat"}))
     second = place("b", line(LOW, reader="sound:boxed", prompt={"style": "chat"}))
     _, out, _ = call("compare", first, second)
-    assert [text for text in out.splitlines() if "differs" in text] == [
-        "warning: amc: reader differs: boxed for A, sound:boxed for B"
-    ]
+    said = [text for text in out.splitlines() if "differs" in text]
+    assert said == ["warning: amc: reader differs: boxed for A, sound:boxed for B"]
     assert "differs" not in call("compare", first, place("old", line(LOW)))[1]  # which does not say
 
 

@@ -9,7 +9,7 @@ from scrl.cli.reproduce import show
 from scrl.cli.terminal import plain_console
 from scrl.config import build_config
 from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, config_at
-from scrl.recipes.paper import NOT_IN_PAPER, TABLES
+from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE
 
 
 def line_with(text, *parts):
@@ -21,7 +21,8 @@ def test_without_a_name_all_tables_are_listed():
     done = scrl("reproduce")
     assert done.returncode == 0, done.stderr
     for table in (*TABLES.values(), *OWN_TABLES.values()):
-        assert line_with(done.stdout, f"{table.name} ")[0] == table.name
+        assert f"\n{table.name} " in f"\n{done.stdout}"
+    assert all(NOT_IN_PAPER[key] in done.stdout for key in UNSTATED_EVERYWHERE)
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
@@ -31,6 +32,8 @@ def test_every_table_fits_a_terminal_and_says_what_the_paper_leaves_open(table, 
     assert f"{table.name}: {table.title} ({table.label})" in shown
     assert all(f"  {row} " in shown for _, row in table.rows)
     assert "…" not in shown  # nothing is cut
+    chosen = {*table.not_in_paper, *(key for name in table.experiments for key in EXPERIMENTS[name].not_in_paper)}
+    assert all(NOT_IN_PAPER[key] in shown for key in chosen)
     assert max(len(line) for line in shown.splitlines() if "───" in line) <= 80
 
 

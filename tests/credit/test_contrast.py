@@ -15,12 +15,7 @@ import scrl
 from scrl.answers.classes import Classes
 from scrl.config import GuardSettings
 from scrl.credit.elsewhere import MIN_OTHERS, LastVotes, few_others, require_others
-from scrl.credit.group_metrics import (
-    gives,
-    push,
-    same_answer_share,
-    stock_values,
-)
+from scrl.credit.group_metrics import gives, push, same_answer_share, stock_values
 from scrl.credit.labels import count_votes
 from scrl.credit.rule import credit_rule
 from scrl.errors import InputError

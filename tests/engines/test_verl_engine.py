@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 import verl_on_cpu
 import yaml
 from listeners import Listener
@@ -306,6 +307,14 @@ def test_completions_that_failed_are_filled_up_with_padding(queue, model):
     assert math.isfinite(float(seen["metrics"][0]["grad_norm"]))
     assert set(trainer.labels) == {"s1u0", "s1u1"}  # without a name in the table, a question has verl's own
     queue.kv_clear(keys=batch.keys, partition_id="train")
+
+
+def test_a_completion_that_ends_at_the_limit_is_not_cut(queue, model):
+    config = verl_config(model)
+    trainer = open_trainer(config, open_workers(config, model), model)
+    full, ends = config.actor_rollout_ref.rollout.response_length, (trainer.tokenizer.eos_token_id, 5)
+    rows = [{"responses": torch.tensor([5] * (full - 1) + [end]), "response_mask": torch.ones(full)} for end in ends]
+    assert [trainer._completion(row).is_cut for row in rows] == [False, True]
 
 
 def test_questions_without_a_name_cannot_be_compared_with_others(queue, model):

@@ -116,3 +116,4 @@ def test_numbers_are_rounded_where_the_rule_rounds_them():
     assert measure(close, k=2)["pass@1"] == 0.0
     found = measure(close, k=2, rule=credit_rule("scrl", significant_digits=3))
     assert (found["pass@1"], found["significant_digits"]) == (0.5, 3)
+    assert found["gold_digest"] == measure(close, k=2)["gold_digest"]  # the right answers are the same

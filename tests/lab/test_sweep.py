@@ -169,10 +169,7 @@ def test_the_command_writes_a_row_a_setting(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["method"] for row in rows] == ["scrl"] * 4 + ["ttrl", "contrast"]
     assert "6 settings on 28 groups" in done.stdout
-    for words, reason in (
-        (("--min-shore", "1"), "--min-share"),
-        (("--min-share", "2"), "min_share"),
-    ):
+    for words, reason in ((("--min-shore", "1"), "--min-share"), (("--min-share", "2"), "min_share")):
         refused = scrl("sweep", path, *words, "--out", tmp_path / "no.csv")
         assert refused.returncode == 2
         assert reason in refused.stderr

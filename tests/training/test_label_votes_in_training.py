@@ -127,17 +127,14 @@ def test_a_run_without_any_label_says_so(tmp_path, no_report):
 
 def test_where_few_answers_win_most_questions_the_run_says_what_to_do():
     """Nine of twelve questions are won by yes or no; contrast takes these for stock answers."""
-    winners = ["yes" if q % 2 else "no" for q in range(9)] + ["9", "10", "11"]
-    repeated, apart = (
-        LabelVotes({f"q{q}": (key,) * 3 for q, key in enumerate(keys)}, {"q11": "11"})
-        for keys in (winners, map(str, range(12)))
-    )
-    assert "3 answers win 10 of the questions" in label_note(repeated, credit_rule("contrast-label"), 12)
-    for rule, votes in (
-        (credit_rule("contrast-label", elsewhere_weight=0), repeated),
-        (credit_rule("ttrl"), repeated),
-        (credit_rule("contrast-label"), apart),
-    ):
+
+    def won_by(*keys):
+        return LabelVotes({f"q{q}": (key,) * 3 for q, key in enumerate(keys)}, {"q11": "11"})
+
+    ours, repeated = credit_rule("contrast-label"), won_by("no", *["yes", "no"] * 4, "9", "10", "11")
+    assert "3 answers win 10 of the questions" in label_note(repeated, ours, 12)
+    plain = credit_rule("contrast-label", elsewhere_weight=0)
+    for rule, votes in ((plain, repeated), (credit_rule("ttrl"), repeated), (ours, won_by(*map(str, range(12))))):
         assert "WARNING" not in label_note(votes, rule, 12)
 
 

@@ -159,7 +159,7 @@ def claims_of(text: str) -> Iterator[Claim]:
             units = _UNIT.match(after, right.end())
             named = re.findall(r"[A-Za-z]+", f"{left[0]} {right[0]} {units[0] if units else ''}")
             measures = {word.rstrip("s") for word in named if word in _MEASURES}
-            # 2 hours need not be 2 * 1 minutes, nor 2 boxes 12 + 11
+            # What looks false may be a conversion: 2 hours + 30 minutes = 150 minutes, 2 boxes = 12 + 12
             if (holds := _equal(a, b, plain, result)) or (len(measures) <= 1 and (is_sum or plain == left[0].strip())):
                 yield Claim(plain, result, holds)
 

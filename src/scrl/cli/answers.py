@@ -27,6 +27,7 @@ from scrl.setting_names import as_option
 from scrl.settings import leaves
 
 CHECKS = "checks.csv"
+UNCHECKED = "--max-error: needs checked answers; draw some with --draw-check 100, then give --check"
 SHOWN, FEW, QUESTION_WIDTH = 5, 20, 36
 """Rows of a table, unless there are few questions: then all."""
 
@@ -75,9 +76,8 @@ def answers(
         plain_console().print(Text("\n".join(explanation(alone, given))), soft_wrap=True)
         return
     place, questions = _places(alone, given)
-    unchecked = InputError("--max-error: needs checked answers; draw some with --draw-check 100, then give --check")
     if max_error is not None and check is None and questions is not None:
-        raise unchecked
+        raise InputError(UNCHECKED)
     if max_error is not None and not 0 < max_error < 1:
         raise InputError(f"--max-error: must be above 0 and below 1; got {max_error}")
     console = plain_console()
@@ -97,20 +97,20 @@ def answers(
         hint = f"fill in the right answer of each, then scrl answers {place} --check {path}"
         console.print(f"wrote {path}, {len(drawn)} questions: {hint}", soft_wrap=True)
         return
-    drawn_before, checks = folder / CHECKS, None
-    if check is not None or drawn_before.is_file():
+    file, checks, is_asked_for = check or folder / CHECKS, None, check is not None or max_error is not None
+    if check is None and not file.is_file() and max_error is not None:
+        raise InputError(UNCHECKED)
+    if is_asked_for or file.is_file():
         try:
-            checks = sheet.read_checks(check or drawn_before, rows)
+            checks = sheet.read_checks(file, rows)
         except DataError as error:
-            if check is not None or max_error is not None:
+            if is_asked_for:
                 raise
             say(console, f"not counted: {error}")
-    elif max_error is not None:
-        raise unchecked
     if checks is not None:
         digits = sheet.digits_of(after)
         rows, choice = sheet.with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
-        say(console, sheet.checked_note(rows, [*checks.values()].count(None), str(check or drawn_before)))
+        say(console, sheet.checked_note(rows, [*checks.values()].count(None), str(file)))
     files = sheet.write_answers(rows, folder)
     doubt = sheet.why_none_is_trusted(after, source.standing)
     for table in tables(rows, is_doubted=doubt is not None):

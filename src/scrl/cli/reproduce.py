@@ -177,8 +177,9 @@ def _print_table(table: PaperTable, choices: Choices, folder: Path, console: Con
 
 
 def show_all(console: Console) -> None:
-    """The name of every table and figure, and what it shows."""
+    """The name of every table and figure, what it shows, and what we had to choose for all of them."""
     say(console, *(f"{table.name:22}{table.title}" for table in (TABLES | OWN_TABLES).values()), "")
+    say(console, *(f"not in the paper, for all: {key}: {NOT_IN_PAPER[key]}" for key in UNSTATED_EVERYWHERE), "")
     say(console, f"{len(EXPERIMENTS)} experiments are behind them; scrl reproduce NAME shows one, and what --run does")
 
 

@@ -147,10 +147,8 @@ def report(
         yield _rows_table("Where these push, × 1,000", shown, pushes, push_text)
     judged = {row["method"] for row in rows if row[quality] is not None} | set(unlabelled)
     if others := [row for row in rows if row["method"] not in judged]:
-        names, some = (
-            ", ".join(dict.fromkeys(row["method"] for row in others)),
-            _spread(sorted(others, key=itemgetter("coverage"))),
-        )
+        names = ", ".join(dict.fromkeys(row["method"] for row in others))
+        some = _spread(sorted(others, key=itemgetter("coverage")))
         heads = {name: head for name, head in shares.items() if name != quality}
         yield _rows_table(f"By coverage; of {names} no {word} is known", some, heads, "{:.1%}".format)
         yield _rows_table("Where these push, × 1,000", some, pushes, push_text)

@@ -32,8 +32,10 @@ COLUMN_NAMES = {
 """Well-known column names per option, best first; two of the same rank are ambiguous."""
 MAX_LENGTH = 1_000_000
 """Characters of a question, an id or an answer: longer than any model reads."""
-_UNKNOWN = frozenset(("?", "-", "–", "n/a", "na", "nan", "null", "tbd", "unknown"))
-"""How tables say that there is no gold answer."""
+UNKNOWN = re.compile(
+    r"(?:i )?(?:do not|don[’']?t) know|idk|unknown|unclear|unsure|not sure|n/?a|nan|null|tbd|[-–]|[?]+", re.IGNORECASE
+)
+"""What people write in place of a right answer that they do not know."""
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _OPTION = re.compile(r"(?:(?:option|choice|answer)[_ -]?)?[a-j]|(?:option|choice)[_ -]?[0-9]", re.I)
 """A column that holds one option of a choice; a single letter may be anything."""
@@ -195,7 +197,7 @@ def _gold(row: RawRow, column: str) -> str | None:
         reason = f"field {column!r}, taken as the gold answer, must be text, a number or null, found {kind(value)}"
         raise row.error(f"{reason}. Say which column holds it with gold_column, or rename this one.")
     gold = None if value is None else _clean(row, column, str(value))
-    if gold is not None and gold.lower() in _UNKNOWN:
+    if gold is not None and UNKNOWN.fullmatch(gold):
         raise row.error(f"field {column!r} is {gold!r}, which counts as an answer; leave it empty if none is known")
     return gold or None
 

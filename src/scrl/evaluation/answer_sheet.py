@@ -11,7 +11,6 @@ import io
 import json
 import math
 import random
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -25,6 +24,7 @@ from scrl.answers.classes import same_answer
 from scrl.answers.forms import canonical_form
 from scrl.credit.labels import is_selected
 from scrl.credit.methods.scrl import ScrlSettings
+from scrl.data.questions import UNKNOWN
 from scrl.data.tables import read_table
 from scrl.errors import DataError, InputError
 from scrl.evaluation.gold import bare_gold
@@ -37,8 +37,6 @@ from scrl.files.whole_files import write_whole
 MIN_CHECKS = 10
 LEAST_COMPLETIONS = 8
 """With fewer votes a few of them are a majority by chance, and no answer is trusted."""
-_UNKNOWN = re.compile(r"(?:i )?(?:do not|don[’']?t) know|idk|unknown|unclear|unsure|not sure|n/?a|[?]+", re.IGNORECASE)
-"""What people write who cannot tell: no right answer."""
 Share = Annotated[float, Field(ge=0, le=1.000001, strict=True)]
 
 
@@ -204,12 +202,12 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
         if question_id not in ids:
             raise row.error(f"there is no question {question_id!r} among these answers")
         if _one_line(row.fields.get("question") or "") not in ("", texts[ids[question_id]]):  # held out, perhaps
-            raise row.error(f"question {question_id!r} is another one among these answers")
+            raise row.error(f"question {question_id!r} has another text here; check the file, or leave that column out")
         if ids[question_id] in checks:
             raise row.error(f"question {question_id!r} appears twice; keep one of the rows")
         unguarded = answer.removeprefix("'")  # copied from answers.csv
         right = bare_gold(unguarded if csv_cell(unguarded) == answer else answer)
-        is_known = canonical_form(right) is not None and not _UNKNOWN.fullmatch(right)
+        is_known = canonical_form(right) is not None and not UNKNOWN.fullmatch(right)
         checks[ids[question_id]] = right if is_known else None
     if (num_known := len(checks) - [*checks.values()].count(None)) < MIN_CHECKS:
         raise DataError(path, f"has {num_known} checked answers that can be read; give at least {MIN_CHECKS}")

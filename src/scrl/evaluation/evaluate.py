@@ -20,7 +20,7 @@ from scrl.answers.classes import Classes
 from scrl.credit.labels import count_votes
 from scrl.credit.rule import CreditRule
 from scrl.data.prompts import PromptSettings
-from scrl.evaluation.gold import right_class
+from scrl.evaluation.gold import gold_key, right_class
 from scrl.evaluation.statistics import bootstrap_interval, majority_at_k, pass_at_k
 from scrl.records import Group, Question, Tally
 from scrl.sampling.settings import SamplingSettings
@@ -72,7 +72,7 @@ def evaluate(answered_Q: Sequence[tuple[Question, Group]], rule: CreditRule, con
             for each in grades_Q
         },
     }
-    return record | _gold_part([grade for grade in grades_Q if grade.gold is not None], conditions.seed)
+    return record | _gold_part([grade for grade in grades_Q if grade.has_gold], conditions.seed)
 
 
 def digest(pairs_Q: Iterable[tuple[str, str]]) -> str:
@@ -82,7 +82,7 @@ def digest(pairs_Q: Iterable[tuple[str, str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Grade:
-    """One question, counted; the fields after `gold` mean nothing without gold."""
+    """One question, counted; the fields after `has_gold` mean nothing without gold."""
 
     question: Question
     votes: list[list[str | float]]
@@ -91,8 +91,7 @@ class _Grade:
     """The share of all completions that give the first of them and were cut."""
     agreement: float
     answered: float
-    gold: str | None
-    """The key of right answers."""
+    has_gold: bool
     scores: dict[str, float]
     entropies: tuple[tuple[float, bool], ...]
     """(entropy, whether it is right) of each completion."""
@@ -119,7 +118,7 @@ def _grade(question: Question, group: Group, rule: CreditRule, conditions: Condi
         cut=sum(cut) / tally.size,
         agreement=max(tally.counts_K, default=0) / tally.size,
         answered=num_answered / tally.size,
-        gold=None if truth is None else truth.gold,
+        has_gold=truth is not None,
         scores=scores,
         entropies=tuple(zip(entropies_G, (j == right for j in tally.class_of_G), strict=True)),
     )
@@ -146,7 +145,7 @@ def _gold_part(grades_Q: Sequence[_Grade], seed: int) -> dict[str, Any]:
     for name in names:
         figures |= _with_interval(name, [grade.scores[name] for grade in grades_Q], seed)
     figures["gold_questions"] = len(grades_Q)
-    figures["gold_digest"] = digest((grade.question.id, str(grade.gold)) for grade in grades_Q)
+    figures["gold_digest"] = digest((each.question.id, str(gold_key(str(each.question.gold)))) for each in grades_Q)
     pairs = [pair for grade in grades_Q for pair in grade.entropies]
     right, wrong = ([h for h, is_right in pairs if is_right == wanted] for wanted in (True, False))
     if num_answered := sum(grade.answered * len(grade.entropies) for grade in grades_Q):

@@ -28,6 +28,12 @@ def bare_gold(gold: str) -> str:
     return read_boxed(last) or last
 
 
+def gold_key(gold: str) -> str | None:
+    """What right answers have in common, however they are spelled; None if it holds nothing to compare with."""
+    form = canonical_form(bare_gold(gold))
+    return None if form is None else form.key
+
+
 def right_class(classes: Classes, gold: str | None) -> Truth | None:
     """The right class of a group; None without gold, or if gold holds nothing to compare with."""
     form = None if gold is None else canonical_form(bare_gold(gold), classes.significant_digits)
@@ -54,7 +60,7 @@ def truth_for(rule: CreditRule, question: Question, classes: Classes) -> Truth |
 
 def require_gold(rule: CreditRule, questions: Sequence[Question], source: str = "method") -> None:
     """Refuse a method that needs gold for questions without it, before anything is sampled or written."""
-    unknown = [q.id for q in questions if q.gold is None or canonical_form(bare_gold(q.gold)) is None]
+    unknown = [q.id for q in questions if q.gold is None or gold_key(q.gold) is None]
     if "truth" in rule.needs and unknown:
         raise InputError(
             f"{source}: {rule.method.name!r} is told the right answers, and {len(unknown)} of {len(questions)} "

@@ -59,6 +59,7 @@ def _whole_file(path: Path | str | None) -> Any:
 def label_lines(groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> Iterator[dict[str, Any]]:
     """The lines of the labels file, one per completion, in the order of the rollouts."""
     in_file_order = sorted((place, i, g) for i, stored in enumerate(groups) for g, place in enumerate(stored.places_G))
+    shares = [_shares(stored) for stored in groups]
     for _, i, g in in_file_order:
         stored, credit = groups[i], credits[i]
         j, advantage = credit.tally.class_of_G[g], float(credit.advantages[g])
@@ -69,7 +70,7 @@ def label_lines(groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> Ite
             "sample": stored.samples_G[g],
             "answer": credit.answers[g],
             "answer_class": answer_class,
-            "share": None if answer_class is None else _shares(stored).get(answer_class, 0.0),
+            "share": None if answer_class is None else shares[i].get(answer_class, 0.0),
             "label": credit.labels.label_of(answer_class),
             "reward": float(credit.rewards[g]),
             "advantage": None if math.isnan(advantage) else advantage,

@@ -120,7 +120,7 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
     if "elsewhere" in rule.needs and num_questions <= MIN_OTHERS:
         yield few_others(num_questions - 1)
     if config.guard.mode != "off" and config.steps < 2 * config.guard.window:
-        yield f"the guard first looks after {2 * config.guard.window} steps, and this run has {config.steps}"
+        yield f"guard.window: lower it; of {config.steps} steps, the guard looks from {2 * config.guard.window} on"
     if config.reader == "choice" and getattr(rule.settings, "elsewhere_weight", None):
         yield f"reader choice: if {REPEATED}"
     usual = OptimizerSettings().learning_rate if config.lora is None else ADAPTER_LEARNING_RATE

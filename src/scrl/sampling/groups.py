@@ -58,7 +58,7 @@ def drawn(
     seed: int,
     step: int | str,
 ) -> list[tuple[Sample, ...]]:
-    """What the sampler gives, which may be a user's own, refused where it is not what it was asked for."""
+    """This many completions of each prompt; what a sampler of a user's own gives instead is refused."""
     samples_B = sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step)
     if (sizes := [len(samples) for samples in samples_B]) != [num_samples] * len(prompts_B):
         wanted = f"{num_samples} completions of each of {len(prompts_B)} prompts"

@@ -80,11 +80,11 @@ class BaseRun:
         self, sample: Callable[[str, Sequence[Question], SamplingSettings], list[Sampled]]
     ) -> list[dict[str, Any]]:
         """One record for the questions trained on, and one for those held out, where there are some."""
-        config, records = self.config, []
-        how = (config.evaluation_sampling, (config.evaluation.completions,), config.seed, config.reader, config.prompt)
+        config, sampling, records = self.config, self.config.evaluation_sampling, []
+        how = (sampling, (config.evaluation.completions,), config.seed, config.reader, config.prompt)
         for name, questions in self.measured.items():
             if questions:
-                answered_Q = [(each.question, each.group) for each in sample(name, questions, how[0])]
+                answered_Q = [(each.question, each.group) for each in sample(name, questions, sampling)]
                 conditions = Conditions(name, config.model, *how, self.state.step)
                 records.append(evaluate(answered_Q, self.rule, conditions))
         return records

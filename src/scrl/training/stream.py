@@ -56,12 +56,12 @@ class QuestionStream:
         return list(dict.fromkeys(chain(coming, others)))[:size]
 
     def only(self, ids: Collection[str], first_step: int = 0) -> QuestionStream:
-        """The questions with these ids alone, from this step on, in batches of nearly equal size, none larger."""
+        """The questions with these ids alone, from this step on, in batches of nearly one size, none larger."""
         questions = [question for question in self.questions if question.id in ids]
         return replace(self, questions=questions, drop_last=False, is_even=True, first_step=first_step)
 
     def updates(self, steps: int, questions_per_update: int) -> int:
-        """Optimizer steps before this step, from its first one on."""
+        """Optimizer steps from the stream's first step to this one."""
         epochs, rest = divmod(steps - self.first_step, self.steps_per_epoch)
         updates = [ceil(len(batch) / questions_per_update) for batch in self._batches(range(len(self.questions)))]
         return epochs * sum(updates) + sum(updates[:rest])
