@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import signs
 import yaml
-from confirm import FOLDS, GSM8K, LARGE, LAST, MATH, SMALL
+from confirm import FOLDS, GSM8K, LARGE, LAST, MATH, MEASURED, SMALL
 from keep import READERS
 from mpmath import betainc, findroot
 
@@ -711,6 +711,23 @@ def tried() -> str:
     return as_markdown(Table(("in %", "seed", "maj@16", "pass@1", "pass@16", "agree", "tokens"), tuple(rows))).rstrip()
 
 
+def third_explored() -> str:
+    """What was tried for the third attempt, on rows 1 to 512, with the weights half-way to each."""
+    study = "credible-0.5b"
+    start = run_values(study, START, MEASURED, "maj@16")[30]
+    rows: list[Row] = []
+    for path in (RESULTS / study / f"{START}-30", *sorted((RESULTS / study).glob("*-1"))):
+        name, _, seed = path.name.rpartition("-")
+        maj, *others = _measured(_record(path / f"{MEASURED}.json"))
+        sound = fmean(line["sound:boxed"] for line in _lines(path / f"votes-{MEASURED}.jsonl"))
+        after = run_values(study, name, MEASURED, "maj@16")[int(seed)]
+        gain = _gain([{question: after[question] - start[question] for question in start}])
+        gained = " ".join(map(str, gain[:2])) if name != START else None
+        rows.append((name, maj, gained, *others, f"{100 * sound:.1f}"))
+    head = ("in %", "maj@16", "− start, 95 % over questions", "pass@1", "pass@16", "agree", "tokens", SOUND_VOTE)
+    return as_markdown(Table(head, tuple(rows))).rstrip()
+
+
 def sound_votes() -> str:
     """How right the start model's vote of all completions and of sound ones is, without training."""
     rows: list[Row] = []
@@ -768,7 +785,7 @@ OTHER_TABLES = {
     "sound": sound_votes,
     "first-attempt": first_attempt, "second-attempt": second_attempt, "larger": larger,
     "difficulty": by_difficulty, "others": while_others_are_learned,
-    "by-label": by_label,
+    "by-label": by_label, "third-explored": third_explored,
 }  # fmt: skip
 
 
