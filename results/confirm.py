@@ -11,6 +11,7 @@ too. What --trial measures is in WORK/tried and counts for nothing.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -48,7 +49,8 @@ FOLDS = {"a": "gsm8k-1-1024", "b": "gsm8k-1-768-and-1025-1319"}
 """Trained on; each leaves out the other of GSM8K."""
 MATH = ("math500-odd", "math500-even")
 MEASURED, EXPLORED = "gsm8k-1-512", "gsm8k-513-1319"
-"""Measured and trained on where the third attempt is explored."""
+"""Measured and trained on where the third attempt is chosen."""
+EXPLORING = "credible-0.5b"
 
 COMMON: Settings = {
     "reader": "boxed",
@@ -73,13 +75,17 @@ ROUNDS: Settings = ONE | {
 }
 """Ours: an answer becomes a label where it stands out in votes drawn before each pass."""
 GOLD: Settings = SIXTEEN | {"method": "oracle"}
-THIRD: dict[str, Settings] = {
-    "ttrl": ONE | {"method": "ttrl", "label_votes": "start", "label_completions": 32, "reader": "sound:boxed"},
-    "surviving": ONE | {"method": "credible:SURVIVING"},
-    "credible": ONE | {"method": "credible:CREDIBLE"},
-    "credible-alone": ONE | {"method": "credible:CREDIBLE", "credit": {"min_share": 2.0}},
+FIRST: Settings = ONE | {"method": "ttrl", "label_votes": "start", "label_completions": 32, "reader": "sound:boxed"}
+"""Ours of the first attempt."""
+WIDER: Settings = {"compute": {"micro_batch": 32}}
+"""For completions and their corrections in one pass."""
+THIRD: dict[str, tuple[Settings, int]] = {
+    "corrected": (FIRST | WIDER, 32),
+    "corrected-alone": (ONE | WIDER | {"method": "corrected:NOTHING"}, 32),
+    "longer": (FIRST, 64),
+    "corrected-longer": (FIRST | WIDER, 64),
 }
-"""Explored for the third attempt, beside the first one's rule; this folder must be in PYTHONPATH (credible.py)."""
+"""What the third attempt is chosen from, beside FIRST, and the steps; the corrected ones are made by corrected.py."""
 RIVALS: dict[str, Settings] = {
     f"{method}-{name}": settings | {"method": method, "completions": 32}
     for name, settings in (("printed", ONE | {"sampling": {"temperature": 1.0}}), ("sixteen", SIXTEEN))
@@ -99,8 +105,10 @@ class Run(NamedTuple):
     settings: Settings | None
     measured: tuple[str, ...]
     completions: int = 32
-    is_blended: bool = False
-    """Whether weights half-way from the start model's to the trained ones are measured, too: STUDY/half-ARM-SEED."""
+
+    @property
+    def is_corrected(self) -> bool:
+        return "corrected" in self.name
 
     @property
     def seed(self) -> int:
@@ -130,13 +138,16 @@ def runs_of(stage: str) -> list[Run]:
         case "rivals":
             rivals = RIVALS.items()
             return [trained(SMALL, name, arm, FOLDS["a"], 48, seed) for seed in (11, 12, 13) for name, arm in rivals]
-        case "third-start":
-            return [Run("credible-0.5b/start-30", SMALL, None, (MEASURED, EXPLORED))]
         case "third-explored":
-            runs = [trained(SMALL, name, settings, EXPLORED, 32, 1) for name, settings in THIRD.items()]
+            runs = [trained(SMALL, name, settings, EXPLORED, steps, 1) for name, (settings, steps) in THIRD.items()]
+            return [run._replace(name=f"{EXPLORING}/{Path(run.name).name}", measured=(MEASURED,)) for run in runs]
+        case "third":
+            name = chosen()
+            settings, steps = THIRD.get(name, (FIRST, 32))
             return [
-                run._replace(name=run.name.replace("confirm", "credible"), measured=(MEASURED,), is_blended=True)
-                for run in runs
+                trained(SMALL, f"{name}-{fold}", settings, rows, steps * 5 // 4, seed)
+                for seed in (31, 32, 33, 34, 35)
+                for fold, rows in FOLDS.items()
             ]
         case "start":
             return [Run(f"{SMALL.study}/start-20", SMALL, None, GSM8K, completions=160)]
@@ -146,8 +157,18 @@ def runs_of(stage: str) -> list[Run]:
 
 
 STAGES = (
-    "larger", "larger-start", "second", "start", "gold", "rivals", "larger-rivals", "third-start", "third-explored",
+    "larger", "larger-start", "second", "start", "gold", "rivals", "larger-rivals", "third-explored", "third",
 )  # fmt: skip
+
+
+def chosen() -> str:
+    """The third attempt: the arm whose vote is right most often; TTRL unless another is above it."""
+
+    def vote(arm: str) -> float:
+        record = json.loads((RESULTS / EXPLORING / f"{arm}-1" / f"{MEASURED}.json").read_text(encoding="utf-8"))
+        return float(record["maj@16"])
+
+    return max(("ttrl", *THIRD), key=vote)
 
 
 def trained(model: Model, arm: str, settings: Settings, rows: str, steps: int, seed: int) -> Run:
@@ -191,10 +212,9 @@ def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
     began = time.monotonic()
     made, measured, log, tried = (work / part / run.name for part in ("runs", "measured", "logs", "tried"))
     kept = tried if is_trial else RESULTS / run.name
-    its, half, tried_half = (path.with_name(f"half-{path.name}") for path in (measured, kept, tried))
     for path in (made, measured, log):
         path.parent.mkdir(parents=True, exist_ok=True)
-    for path in (made, measured, tried, its, tried_half):  # of a run that was lost half-way, or tried before
+    for path in (made, measured, tried):  # of a run that was lost half-way, or tried before
         shutil.rmtree(path, ignore_errors=True)
     scrl, model, folders = [sys.executable, "-m", "scrl"], run.model.folder, [str(measured)]
     commands: list[list[str]] = []
@@ -202,20 +222,15 @@ def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
         settings = log.with_suffix(".yaml")
         text = yaml.safe_dump(merged(run.settings, TRIAL if is_trial else {}))
         settings.write_text(text, encoding="utf-8")
-        commands += [[*scrl, "train", str(settings), "--out", str(made)]]
+        program = [sys.executable, str(RESULTS / "corrected.py")] if run.is_corrected else scrl
+        commands += [[*program, "train", str(settings), "--out", str(made)]]
         model, folders = f"{made}/checkpoints/last", [str(made), str(measured)]
     questions = [f"data/{name}.jsonl" for name in run.measured]
     how = ["--reader", "boxed", "--completions", str(run.completions), "--k", "16", "--seed", str(run.seed)]
     how += ["--max-tokens", str(8 if is_trial else run.model.max_tokens)]
     how += ["--sampler-rows", "64", "--limit", "2"] if is_trial else ["--sampler-rows", "1024"]
     commands += [[*scrl, "evaluate", model, *questions, *how, "--out", str(measured)]]
-    keep_it = [sys.executable, str(RESULTS / "keep.py"), "--commit", commit]
-    if run.is_blended:
-        between = f"{made}/checkpoints/half"
-        commands += [[sys.executable, str(RESULTS / "blend.py"), run.model.folder, model, between, "0.5"]]
-        commands += [[*scrl, "evaluate", between, *questions, *how, "--out", str(its)]]
-        commands += [[*keep_it, str(half), str(its)]]
-    commands += [[*keep_it, str(kept), *folders]]
+    commands += [[sys.executable, str(RESULTS / "keep.py"), "--commit", commit, str(kept), *folders]]
     with log.open("wb") as out:
         for command in commands:
             subprocess.run(command, check=True, cwd=work, stdout=out, stderr=subprocess.STDOUT)

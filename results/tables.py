@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import signs
 import yaml
-from confirm import FOLDS, GSM8K, LARGE, LAST, MATH, MEASURED, SMALL
+from confirm import EXPLORING, FOLDS, GSM8K, LARGE, LAST, MATH, MEASURED, SMALL, THIRD
 from keep import READERS
 from mpmath import betainc, findroot
 
@@ -66,6 +66,7 @@ SHARES = (0.3, 0.35, 0.4)
 SOUND = "sound-0.5b"
 DRAWS = "start-20"
 """One draw of the start model whose blocks of 32 completions stand for the seeds, in their order."""
+DRAWN = f"{DRAWS}/votes-*.jsonl"
 SOUND_VOTE = "vote of 16, sound alone"
 Row = tuple[Cell, ...]
 NUM_TRAINED_ON = {GSM8K[0]: 256, FOLDS["a"]: 1024, FOLDS["b"]: 1063, MATH[0]: 250}
@@ -496,23 +497,32 @@ class Compared(NamedTuple):
 
 def first_attempt() -> str:
     """Each arm trained on rows 769 to 1,024, and more, of GSM8K, against the start model of its seeds."""
-    names = [name for name in _arms(SMALL.study) if not name.startswith("rounds-")]
+    names = [name for name in _arms(SMALL.study) if name[-2:] not in ("-a", "-b")]
     arms = [Compared(arm, ((arm, GSM8K[0]),), ((arm, GSM8K[1]),)) for arm in names]
     return _compared(SMALL.study, arms, "votes.jsonl", first_seed=11)
 
 
 def second_attempt() -> str:
-    """Rounds on two folds of GSM8K: each question is judged by the runs that have never seen it."""
-    a, b = "rounds-a", "rounds-b"
-    own, other = ((a, GSM8K[0]), (b, GSM8K[1])), ((a, GSM8K[1]), (b, GSM8K[0]))
-    arms = [Compared("rounds", own, other)]
-    return _compared(SMALL.study, arms, f"{DRAWS}/votes-*.jsonl", first_seed=21, attempts=2)
+    """Rounds on two folds of GSM8K."""
+    return _compared(SMALL.study, [_of_folds("rounds")], DRAWN, first_seed=21, attempts=2)
+
+
+def third_attempt() -> str:
+    """The same of the third attempt."""
+    names = {name[:-2] for name in _arms(SMALL.study) if name[-2:] in ("-a", "-b")} - {"rounds"}
+    return _compared(SMALL.study, [_of_folds(name) for name in sorted(names)], DRAWN, first_seed=31, attempts=3)
+
+
+def _of_folds(arm: str) -> Compared:
+    """An arm of two folds: each question is judged by the runs that are trained on it, or have never seen it."""
+    a, b = f"{arm}-a", f"{arm}-b"
+    return Compared(arm, ((a, GSM8K[0]), (b, GSM8K[1])), ((a, GSM8K[1]), (b, GSM8K[0])))
 
 
 def larger() -> str:
     """Each arm of the 1.5B, trained on the odd questions of MATH-500."""
     arms = [Compared(arm, ((arm, MATH[0]),), ((arm, MATH[1]),)) for arm in _arms(LARGE.study)]
-    return _compared(LARGE.study, arms, f"{DRAWS}/votes-*.jsonl", first_seed=11)
+    return _compared(LARGE.study, arms, DRAWN, first_seed=11)
 
 
 def _arms(study: str) -> list[str]:
@@ -556,7 +566,7 @@ def _compared(study: str, arms: Sequence[Compared], votes: str, *, first_seed: i
             named = (arm.arm, ", ".join(map(str, after)), TRAINED_ON, f"maj@16 − the start's maj@{k}")
             rows.append((*named, f"{100 * fmean(vote.values()):.1f}", None, *_gain(gains, attempts)))
     head = ("in %", "seeds", "questions", "metric", "before", "after (each seed)", "after − before")
-    interval = f"{100 - 5 / attempts:g} % over seeds"
+    interval = f"{100 - 5 / attempts:.3g} % over seeds"
     return as_markdown(Table((*head, f"{interval} and questions", "95 % over seeds"), tuple(rows))).rstrip()
 
 
@@ -711,16 +721,27 @@ def tried() -> str:
     return as_markdown(Table(("in %", "seed", "maj@16", "pass@1", "pass@16", "agree", "tokens"), tuple(rows))).rstrip()
 
 
+def third_dropped() -> str:
+    """What was tried for the third attempt and dropped, with the weights half-way to each."""
+    names = {path.name.removesuffix("-1") for path in (RESULTS / EXPLORING).glob("*-1")}
+    return _beside_start(sorted(names - THIRD.keys()))
+
+
 def third_explored() -> str:
-    """What was tried for the third attempt, on rows 1 to 512, with the weights half-way to each."""
-    study = "credible-0.5b"
+    """What the third attempt is chosen from, as far as it is measured."""
+    return _beside_start(name for name in ("ttrl", *THIRD) if (RESULTS / EXPLORING / f"{name}-1").is_dir())
+
+
+def _beside_start(arms: Iterable[str]) -> str:
+    """Runs on rows 1 to 512, with what they gain over the start model."""
+    study = EXPLORING
     start = run_values(study, START, MEASURED, "maj@16")[30]
     rows: list[Row] = []
-    for path in (RESULTS / study / f"{START}-30", *sorted((RESULTS / study).glob("*-1"))):
-        name, _, seed = path.name.rpartition("-")
+    for name, seed in ((START, 30), *((arm, 1) for arm in arms)):
+        path = RESULTS / study / f"{name}-{seed}"
         maj, *others = _measured(_record(path / f"{MEASURED}.json"))
         sound = fmean(line["sound:boxed"] for line in _lines(path / f"votes-{MEASURED}.jsonl"))
-        after = run_values(study, name, MEASURED, "maj@16")[int(seed)]
+        after = run_values(study, name, MEASURED, "maj@16")[seed]
         gain = _gain([{question: after[question] - start[question] for question in start}])
         gained = " ".join(map(str, gain[:2])) if name != START else None
         rows.append((name, maj, gained, *others, f"{100 * sound:.1f}"))
@@ -785,7 +806,8 @@ OTHER_TABLES = {
     "sound": sound_votes,
     "first-attempt": first_attempt, "second-attempt": second_attempt, "larger": larger,
     "difficulty": by_difficulty, "others": while_others_are_learned,
-    "by-label": by_label, "third-explored": third_explored,
+    "by-label": by_label, "third-dropped": third_dropped,
+    "third-explored": third_explored, "third-attempt": third_attempt,
 }  # fmt: skip
 
 

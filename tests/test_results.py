@@ -3,26 +3,24 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import confirm
-import credible
 import keep
 import numpy as np
 import pytest
 import signs
 import tables
-import torch
 import yaml
-from blend import blend
+from corrected import correction, corrections
 from line_files import write_lines
-from safetensors.torch import load_file, save_file
 from tables import RESULTS, STUDIES, Kept, Questions, Study, difference, mean_of, step_mean
 
 from scrl.cli.evaluate import given_settings, measurement_settings
 from scrl.config import GONE, build_config, read_config
 from scrl.credit.rule import credit_rule
 from scrl.evaluation.statistics import majority_transitions
-from scrl.records import Group
+from scrl.records import Question, Sample, Sampled
 from scrl.settings import without_equal
 
 DOCS = RESULTS.parent / "docs"
@@ -303,7 +301,8 @@ def test_of_an_evaluation_the_votes_are_kept_in_blocks_of_32(tmp_path):
 # The runs of the confirmation
 
 
-def test_runs_to_come_have_settings_that_there_are():
+def test_runs_to_come_have_settings_that_there_are(monkeypatch):
+    monkeypatch.setattr(confirm, "chosen", lambda: "corrected")
     runs = [run for stage in confirm.STAGES for run in confirm.runs_of(stage)]
     assert len({run.name for run in runs}) == len(runs)
     configs = {run.name: build_config(run.settings) for run in runs if run.settings is not None}
@@ -311,14 +310,13 @@ def test_runs_to_come_have_settings_that_there_are():
     assert {config.questions.removeprefix("data/").removesuffix(".jsonl") for config in configs.values()} == {
         *confirm.FOLDS.values(), confirm.MATH[0], confirm.EXPLORED,
     }  # fmt: skip
-    for stage, reader, rate, steps in (("second", "sound:boxed", 5e-7, 64), ("larger", "boxed", 1e-6, 24)):
-        for run in confirm.runs_of(stage):  # as confirmation.md says
-            config = configs[run.name]
-            votes = (config.label_votes, config.label_completions, config.credit["min_contrast"])
-            assert (config.method, *votes) == ("contrast-label", "round", 16, 0.4)
-            assert (config.completions, config.trained, config.sampling.temperature) == (16, 16, 0.6)
-            assert (config.steps, config.questions_per_step, config.questions_per_update) == (steps, 32, 1)
-            assert (config.reader, config.optimizer.learning_rate) == (reader, rate)
+    for run in confirm.runs_of("larger"):  # as confirmation.md says
+        config = configs[run.name]
+        votes = (config.label_votes, config.label_completions, config.credit["min_contrast"])
+        assert (config.method, *votes) == ("contrast-label", "round", 16, 0.4)
+        assert (config.completions, config.trained, config.sampling.temperature) == (16, 16, 0.6)
+        assert (config.steps, config.questions_per_step, config.questions_per_update) == (24, 32, 1)
+        assert (config.reader, config.optimizer.learning_rate) == ("boxed", 1e-6)
 
 
 def test_a_fold_leaves_out_what_the_other_has_never_seen(tmp_path):
@@ -353,53 +351,56 @@ def test_a_run_is_trained_measured_and_kept_by_commands_that_there_are(stage, is
     assert (settings.ks, settings.samples) == ((16,), 32)  # so that there is maj@16
     assert (settings.reader, settings.seed) == ("boxed", run.seed)
     assert questions == [f"data/{name}.jsonl" for name in (confirm.MATH if stage == "larger" else confirm.GSM8K)]
-    place = tmp_path / "tried" if is_trial else confirm.RESULTS  # a trial counts for nothing
-    assert keep_it[2:5] == ["--commit", "abc", str(place / run.name)]
+    assert keep_it[4] == str((tmp_path / "tried" if is_trial else confirm.RESULTS) / run.name)
 
 
-def test_weights_half_way_are_measured_as_the_trained_ones_are(tmp_path, monkeypatch):
-    commands = []
-    monkeypatch.setattr("subprocess.run", lambda command, **_: commands.append(command))
-    run = confirm.runs_of("third-explored")[0]
-    tried = tmp_path / "measured" / "credible-0.5b" / "half-ttrl-1"  # evaluate refuses folders that are there
-    tried.mkdir(parents=True)
-    confirm.make(run, tmp_path, "abc", is_trial=False)
-    assert not tried.exists()
-    _, evaluate, blended, again, keep_half, keep_it = commands
-    assert blended[2:] == [run.model.folder, evaluate[4], again[4], "0.5"]
-    assert (evaluate[5:-1], evaluate[5]) == (again[5:-1], f"data/{confirm.MEASURED}.jsonl")
-    kept = confirm.RESULTS / "credible-0.5b"
-    assert (keep_half[4], keep_it[4]) == (str(kept / "half-ttrl-1"), str(kept / "ttrl-1"))
+def test_the_third_attempt_is_the_arm_whose_vote_is_right_most_often(tmp_path, monkeypatch):
+    monkeypatch.setattr(confirm, "RESULTS", tmp_path)
+    votes = dict.fromkeys(confirm.THIRD, 0.25) | {"ttrl": 0.5, "longer": 0.5}
+    for expected, better in (("ttrl", {}), ("corrected-longer", {"corrected-longer": 0.75})):
+        for arm, vote in (votes | better).items():
+            (tmp_path / "credible-0.5b" / f"{arm}-1").mkdir(parents=True, exist_ok=True)
+            (tmp_path / "credible-0.5b" / f"{arm}-1" / "gsm8k-1-512.json").write_text(json.dumps({"maj@16": vote}))
+        assert confirm.chosen() == expected
+    runs = confirm.runs_of("third")
+    assert runs[1].name == "confirm-0.5b/corrected-longer-b-31"
+    assert all(run.settings["steps"] == 80 and run.is_corrected for run in runs)
 
 
-def test_weights_between_two_models(tmp_path):
-    for name, value in (("start", 1.0), ("trained", 2.0)):
-        (tmp_path / name).mkdir()
-        save_file({"w": torch.full((2,), value, dtype=torch.bfloat16)}, tmp_path / name / "model.safetensors")
-        (tmp_path / name / "config.json").write_text(name)
-    blend(tmp_path / "start", tmp_path / "trained", tmp_path / "half", 0.5)
-    assert load_file(tmp_path / "half" / "model.safetensors")["w"].tolist() == [1.5, 1.5]
-    assert (tmp_path / "half" / "config.json").read_text() == "start"
-    save_file({"v": torch.zeros(1)}, tmp_path / "trained" / "model.safetensors")
-    with pytest.raises(ValueError, match="other weights"):
-        blend(tmp_path / "start", tmp_path / "trained", tmp_path / "other", 0.5)
+@pytest.mark.parametrize(
+    ("text", "cut", "right"),
+    [
+        (r"\text{Left} = 12 - 4 - 3 = 9 and 2 + 2 = 5", r"\text{Left} = 12 - 4 - 3 = ", "5"),
+        ("First 2 + 2 = 4.\nThen $1.00 - $3.50 = $2.50.", "First 2 + 2 = 4.\nThen $1.00 - $3.50 = $", "-2.5"),
+        (r"\[ 76,000 \times 0.70 = \$53,600 \]", r"\[ 76,000 \times 0.70 = \$", "53200"),
+        (r"\frac{100}{1.5} = 666.67 \text{ pages}", r"\frac{100}{1.5} = ", "66.67"),
+        (r"\frac{3 + 4}{2} = \frac{8}{2} = 4", None, None),  # the false result is no number
+        ("1.5 / 2 = 3/4, 3 + 4 = 7", None, None),
+    ],
+)
+def test_the_first_false_result_is_corrected(text, cut, right):
+    found = correction(text)
+    assert (found and (text[: found[0]], found[1])) == (cut and (cut, right))
 
 
-def test_answers_that_survive_the_check_are_paid_where_none_is_a_label(monkeypatch):
-    """q: 1 has 14 votes of 32, 0.4 and more; r: 2 has 4 votes of its 8, 1 has none of its 10."""
-    counts = {"q": {"1": [20, 14], "2": [8, 4]}, "r": {"1": [10, 0], "2": [8, 4]}}
-    monkeypatch.setattr(credible, "stored", lambda: counts)
-    paid = {}
-    for name, arm in confirm.THIRD.items():
-        if arm["method"].startswith("credible:"):
-            rule = credit_rule(getattr(credible, arm["method"].partition(":")[2]), **arm.get("credit", {}))
-            groups = (Group.from_texts([rf"\boxed{{{n}}}" for n in "1235"] + ["?"], question_id=q) for q in "qr")
-            paid[name] = [rule.credit(group).rewards.tolist() for group in groups]
-    assert paid == {
-        "surviving": [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0]],
-        "credible": [[1, 0, 0, 0, 0], [0, 0.5, 0, 0, 0]],
-        "credible-alone": [[0.7, 0.5, 0, 0, 0], [0, 0.5, 0, 0, 0]],
-    }
+class Letters:
+    """A tokenizer with a token per letter, and one, 1, of several: a result may begin inside it."""
+
+    def decode(self, tokens, **_):
+        return "".join("= 32" if token == 1 else chr(token) for token in tokens)
+
+    def __call__(self, text, **_):
+        return SimpleNamespace(input_ids=[*map(ord, text)])
+
+
+def test_a_correction_is_a_completion_of_its_own_after_what_stands_before_the_false_result():
+    tokens = [[*map(ord, "2 + 2 = 5.")], [*map(ord, "2 + 2 = 4")], [*map(ord, "17 + 14 "), 1]]
+    samples = [Sample(Letters().decode(each), np.array(each), np.zeros(9), np.zeros(9), True) for each in tokens]
+    sampled = Sampled(Question("q", ""), np.array([ord("?")]), tuple(samples))
+    rows = list(corrections([(sampled, credit_rule("ttrl").credit(sampled.group))], Letters(), 3))
+    assert [Letters().decode(row.prompt_P) for row in rows] == ["?2 + 2 = ", "?17 + 14 "]
+    assert [Letters().decode(row.tokens_T) for row in rows] == ["4", "= 31"]
+    assert [row.positive_part * row.token_weight * len(row.tokens_T) for row in rows] == pytest.approx([0.1 / 3] * 2)
 
 
 def test_runs_are_made_once_in_the_order_of_the_stages(tmp_path, monkeypatch):
