@@ -82,7 +82,6 @@ WIDER: Settings = {"compute": {"micro_batch": 32}}
 THIRD: dict[str, tuple[Settings, int]] = {
     "corrected": (FIRST | WIDER, 32),
     "corrected-alone": (ONE | WIDER | {"method": "corrected:NOTHING"}, 32),
-    "longer": (FIRST, 64),
     "corrected-longer": (FIRST | WIDER, 64),
 }
 """What the third attempt is chosen from, beside FIRST, and the steps; the corrected ones are made by corrected.py."""

@@ -40,12 +40,12 @@ WEIGHT = 0.1
 def correction(text: str) -> tuple[int, str] | None:
     """Where the first false result of a text begins, and the right one, to two decimals."""
     for line in LINE.finditer(text):
-        false = [claim for claim in claims_of(line[0]) if not claim.holds]
+        false = {claim for claim in claims_of(line[0]) if not claim.holds}
         for found in RESULT.finditer(line[0]) if false else ():
-            *_, claim = [None, *claims_of(line[0][: found.end()])]
-            if claim in false and claim is not None and value_of(claim.right) == value_of(found[1].replace(",", "")):
+            so_far = [*claims_of(line[0][: found.end()])]
+            for claim in false.intersection(so_far[-1:]):
                 right = value_of(re.sub("[-/]", r" \g<0> ", claim.left))
-                if right is not None:
+                if right is not None and value_of(claim.right) == value_of(found[1].replace(",", "")):
                     return line.start() + found.start(1), spelled(right)
     return None
 

@@ -356,7 +356,7 @@ def test_a_run_is_trained_measured_and_kept_by_commands_that_there_are(stage, is
 
 def test_the_third_attempt_is_the_arm_whose_vote_is_right_most_often(tmp_path, monkeypatch):
     monkeypatch.setattr(confirm, "RESULTS", tmp_path)
-    votes = dict.fromkeys(confirm.THIRD, 0.25) | {"ttrl": 0.5, "longer": 0.5}
+    votes = dict.fromkeys(confirm.THIRD, 0.25) | {"ttrl": 0.5, "corrected": 0.5}
     for expected, better in (("ttrl", {}), ("corrected-longer", {"corrected-longer": 0.75})):
         for arm, vote in (votes | better).items():
             (tmp_path / "credible-0.5b" / f"{arm}-1").mkdir(parents=True, exist_ok=True)
