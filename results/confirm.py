@@ -77,14 +77,12 @@ ROUNDS: Settings = ONE | {
 GOLD: Settings = SIXTEEN | {"method": "oracle"}
 FIRST: Settings = ONE | {"method": "ttrl", "label_votes": "start", "label_completions": 32, "reader": "sound:boxed"}
 """Ours of the first attempt."""
-WIDER: Settings = {"compute": {"micro_batch": 32}}
-"""For completions and their corrections in one pass."""
 THIRD: dict[str, tuple[Settings, int]] = {
-    "corrected": (FIRST | WIDER, 32),
-    "corrected-alone": (ONE | WIDER | {"method": "corrected:NOTHING"}, 32),
-    "corrected-longer": (FIRST | WIDER, 64),
+    "corrected": (FIRST | {"compute": {"micro_batch": 32}}, 32),  # completions and their corrections in one pass
+    "faster": (FIRST | {"optimizer": {"learning_rate": 1e-6}}, 32),
+    "longer": (FIRST, 64),
 }
-"""What the third attempt is chosen from, beside FIRST, and the steps; the corrected ones are made by corrected.py."""
+"""What the third attempt is chosen from, beside FIRST, and the steps; the first is made by corrected.py."""
 RIVALS: dict[str, Settings] = {
     f"{method}-{name}": settings | {"method": method, "completions": 32}
     for name, settings in (("printed", ONE | {"sampling": {"temperature": 1.0}}), ("sixteen", SIXTEEN))

@@ -25,7 +25,6 @@ import numpy as np
 
 from scrl.answers.calculations import claims_of, value_of
 from scrl.cli.main import main
-from scrl.credit.method import CreditSettings, Evidence, Labels, Method, Shaped, no_labels
 from scrl.errors import ConfigError
 from scrl.policy.batching import TrainingRow
 from scrl.policy.policy import Policy
@@ -82,11 +81,6 @@ def corrections(pairs: Sequence[tuple[Sampled, Credit]], tokenizer: Any, num_row
                 yield TrainingRow(prompt_P, found[1], None, WEIGHT, 0.0, 1 / (num_rows * len(found[1])))
 
 
-def nothing(evidence: Evidence, _: Labels, __: CreditSettings) -> Shaped:
-    return Shaped(np.zeros(len(evidence.group.completions)))
-
-
-NOTHING = Method("nothing", "corrections alone", "R = 0", "ours", CreditSettings, no_labels, nothing)
 plain_rows = Policy.rows
 
 

@@ -357,14 +357,14 @@ def test_a_run_is_trained_measured_and_kept_by_commands_that_there_are(stage, is
 def test_the_third_attempt_is_the_arm_whose_vote_is_right_most_often(tmp_path, monkeypatch):
     monkeypatch.setattr(confirm, "RESULTS", tmp_path)
     votes = dict.fromkeys(confirm.THIRD, 0.25) | {"ttrl": 0.5, "corrected": 0.5}
-    for expected, better in (("ttrl", {}), ("corrected-longer", {"corrected-longer": 0.75})):
+    for expected, better in (("ttrl", {}), ("longer", {"longer": 0.75})):
         for arm, vote in (votes | better).items():
             (tmp_path / "credible-0.5b" / f"{arm}-1").mkdir(parents=True, exist_ok=True)
             (tmp_path / "credible-0.5b" / f"{arm}-1" / "gsm8k-1-512.json").write_text(json.dumps({"maj@16": vote}))
         assert confirm.chosen() == expected
     runs = confirm.runs_of("third")
-    assert runs[1].name == "confirm-0.5b/corrected-longer-b-31"
-    assert all(run.settings["steps"] == 80 and run.is_corrected for run in runs)
+    assert runs[1].name == "confirm-0.5b/longer-b-31"
+    assert all(run.settings["steps"] == 80 and not run.is_corrected for run in runs)
 
 
 @pytest.mark.parametrize(
