@@ -51,6 +51,7 @@ MATH = ("math500-odd", "math500-even")
 MEASURED, EXPLORED = "gsm8k-1-512", "gsm8k-513-1319"
 """Measured and trained on where the third attempt is chosen."""
 EXPLORING = "credible-0.5b"
+"""The study it is chosen from."""
 
 COMMON: Settings = {
     "reader": "boxed",
@@ -160,12 +161,10 @@ STAGES = (
 
 def chosen() -> str:
     """The third attempt: the arm whose vote is right most often; TTRL unless another is above it."""
-
-    def vote(arm: str) -> float:
-        record = json.loads((RESULTS / EXPLORING / f"{arm}-1" / f"{MEASURED}.json").read_text(encoding="utf-8"))
-        return float(record["maj@16"])
-
-    return max(("ttrl", *THIRD), key=vote)
+    paths = {arm: RESULTS / EXPLORING / f"{arm}-1" / f"{MEASURED}.json" for arm in ("ttrl", *THIRD)}
+    if missing := [arm for arm, path in paths.items() if not path.is_file()]:
+        raise SystemExit(f"third: {', '.join(missing)} not measured yet; make third-explored first, alone")
+    return max(paths, key=lambda arm: json.loads(paths[arm].read_text(encoding="utf-8"))["maj@16"])
 
 
 def trained(model: Model, arm: str, settings: Settings, rows: str, steps: int, seed: int) -> Run:

@@ -67,6 +67,8 @@ SOUND = "sound-0.5b"
 DRAWS = "start-20"
 """One draw of the start model whose blocks of 32 completions stand for the seeds, in their order."""
 DRAWN = f"{DRAWS}/votes-*.jsonl"
+OF_FOLDS = tuple(f"-{fold}" for fold in FOLDS)
+"""How the arms end that are trained on two folds."""
 SOUND_VOTE = "vote of 16, sound alone"
 Row = tuple[Cell, ...]
 NUM_TRAINED_ON = {GSM8K[0]: 256, FOLDS["a"]: 1024, FOLDS["b"]: 1063, MATH[0]: 250}
@@ -497,7 +499,7 @@ class Compared(NamedTuple):
 
 def first_attempt() -> str:
     """Each arm trained on rows 769 to 1,024, and more, of GSM8K, against the start model of its seeds."""
-    names = [name for name in _arms(SMALL.study) if name[-2:] not in ("-a", "-b")]
+    names = [name for name in _arms(SMALL.study) if not name.endswith(OF_FOLDS)]
     arms = [Compared(arm, ((arm, GSM8K[0]),), ((arm, GSM8K[1]),)) for arm in names]
     return _compared(SMALL.study, arms, "votes.jsonl", first_seed=11)
 
@@ -509,7 +511,7 @@ def second_attempt() -> str:
 
 def third_attempt() -> str:
     """The same of the third attempt."""
-    names = {name[:-2] for name in _arms(SMALL.study) if name[-2:] in ("-a", "-b")} - {"rounds"}
+    names = {name.rpartition("-")[0] for name in _arms(SMALL.study) if name.endswith(OF_FOLDS)} - {"rounds"}
     return _compared(SMALL.study, [_of_folds(name) for name in sorted(names)], DRAWN, first_seed=31, attempts=3)
 
 
@@ -734,14 +736,13 @@ def third_explored() -> str:
 
 def _beside_start(arms: Iterable[str]) -> str:
     """Runs on rows 1 to 512, with what they gain over the start model."""
-    study = EXPLORING
-    start = run_values(study, START, MEASURED, "maj@16")[30]
+    start = run_values(EXPLORING, START, MEASURED, "maj@16")[30]
     rows: list[Row] = []
     for name, seed in ((START, 30), *((arm, 1) for arm in arms)):
-        path = RESULTS / study / f"{name}-{seed}"
+        path = RESULTS / EXPLORING / f"{name}-{seed}"
         maj, *others = _measured(_record(path / f"{MEASURED}.json"))
         sound = fmean(line["sound:boxed"] for line in _lines(path / f"votes-{MEASURED}.jsonl"))
-        after = run_values(study, name, MEASURED, "maj@16")[seed]
+        after = run_values(EXPLORING, name, MEASURED, "maj@16")[seed]
         gain = _gain([{question: after[question] - start[question] for question in start}])
         gained = " ".join(map(str, gain[:2])) if name != START else None
         rows.append((name, maj, gained, *others, f"{100 * sound:.1f}"))

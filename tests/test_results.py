@@ -351,7 +351,8 @@ def test_a_run_is_trained_measured_and_kept_by_commands_that_there_are(stage, is
     assert (settings.ks, settings.samples) == ((16,), 32)  # so that there is maj@16
     assert (settings.reader, settings.seed) == ("boxed", run.seed)
     assert questions == [f"data/{name}.jsonl" for name in (confirm.MATH if stage == "larger" else confirm.GSM8K)]
-    assert keep_it[4] == str((tmp_path / "tried" if is_trial else confirm.RESULTS) / run.name)
+    place = tmp_path / "tried" if is_trial else confirm.RESULTS  # a trial counts for nothing
+    assert keep_it[2:5] == ["--commit", "abc", str(place / run.name)]
 
 
 def test_the_third_attempt_is_the_arm_whose_vote_is_right_most_often(tmp_path, monkeypatch):
@@ -362,8 +363,7 @@ def test_the_third_attempt_is_the_arm_whose_vote_is_right_most_often(tmp_path, m
             (tmp_path / "credible-0.5b" / f"{arm}-1").mkdir(parents=True, exist_ok=True)
             (tmp_path / "credible-0.5b" / f"{arm}-1" / "gsm8k-1-512.json").write_text(json.dumps({"maj@16": vote}))
         assert confirm.chosen() == expected
-    runs = confirm.runs_of("third")
-    assert runs[1].name == "confirm-0.5b/longer-b-31"
+    assert (runs := confirm.runs_of("third"))[1].name == "confirm-0.5b/longer-b-31"
     assert all(run.settings["steps"] == 80 and not run.is_corrected for run in runs)
 
 
@@ -375,7 +375,7 @@ def test_the_third_attempt_is_the_arm_whose_vote_is_right_most_often(tmp_path, m
         (r"\[ 76,000 \times 0.70 = \$53,600 \]", r"\[ 76,000 \times 0.70 = \$", "53200"),
         (r"\frac{100}{1.5} = 666.67 \text{ pages}", r"\frac{100}{1.5} = ", "66.67"),
         (r"\frac{3 + 4}{2} = \frac{8}{2} = 4", None, None),  # the false result is no number
-        ("1.5 / 2 = 3/4, 3 + 4 = 7", None, None),
+        ("1.5 / 2 = 3/4, 9.999 / 2 = 8", "1.5 / 2 = 3/4, 9.999 / 2 = ", "5"),
     ],
 )
 def test_the_first_false_result_is_corrected(text, cut, right):
