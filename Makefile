@@ -38,8 +38,8 @@ test-slow: $(STAMP)  ## tests that take minutes: the whole notebook, ten thousan
 	$(BIN)/python -m pytest -m slow tests/test_notebook.py tests/lab/test_rollouts.py
 
 test-gpu:  ## the tests that need a GPU, and Liger (pip install '.[gpu]')
-	PYTHONPATH=src $(PYTHON) -m pytest -W default -m gpu tests/gpu
-	PYTHONPATH=src $(PYTHON) -m pytest -W default tests/sampling/test_kernels.py
+	PYTHONPATH=src:$$PYTHONPATH $(PYTHON) -m pytest -W default -m gpu tests/gpu
+	PYTHONPATH=src:$$PYTHONPATH $(PYTHON) -m pytest -W default tests/sampling/test_kernels.py
 
 test-kernels: .venv-triton/.installed  ## the GPU kernels without a GPU: interpreted, and compiled for Hopper
 	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(BIN)/python -m pytest tests/sampling/test_kernels.py \

@@ -11,7 +11,6 @@ too. What --trial measures is in WORK/tried and counts for nothing.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
@@ -48,10 +47,6 @@ GSM8K = ("gsm8k-769-1024", "gsm8k-1025-1319")
 FOLDS = {"a": "gsm8k-1-1024", "b": "gsm8k-1-768-and-1025-1319"}
 """Trained on; each leaves out the other of GSM8K."""
 MATH = ("math500-odd", "math500-even")
-MEASURED, EXPLORED = "gsm8k-1-512", "gsm8k-513-1319"
-"""Measured and trained on where the third attempt is chosen."""
-EXPLORING = "credible-0.5b"
-"""The study it is chosen from."""
 
 COMMON: Settings = {
     "reader": "boxed",
@@ -77,13 +72,7 @@ ROUNDS: Settings = ONE | {
 """Ours: an answer becomes a label where it stands out in votes drawn before each pass."""
 GOLD: Settings = SIXTEEN | {"method": "oracle"}
 FIRST: Settings = ONE | {"method": "ttrl", "label_votes": "start", "label_completions": 32, "reader": "sound:boxed"}
-"""Ours of the first attempt."""
-THIRD: dict[str, tuple[Settings, int]] = {
-    "corrected": (FIRST | {"compute": {"micro_batch": 32}}, 32),  # completions and their corrections in one pass
-    "faster": (FIRST | {"optimizer": {"learning_rate": 1e-6}}, 32),
-    "longer": (FIRST, 64),
-}
-"""What the third attempt is chosen from, beside FIRST, and the steps; the first is made by corrected.py."""
+"""Ours of the first attempt, and of the third."""
 RIVALS: dict[str, Settings] = {
     f"{method}-{name}": settings | {"method": method, "completions": 32}
     for name, settings in (("printed", ONE | {"sampling": {"temperature": 1.0}}), ("sixteen", SIXTEEN))
@@ -103,10 +92,6 @@ class Run(NamedTuple):
     settings: Settings | None
     measured: tuple[str, ...]
     completions: int = 32
-
-    @property
-    def is_corrected(self) -> bool:
-        return "corrected" in self.name
 
     @property
     def seed(self) -> int:
@@ -136,14 +121,9 @@ def runs_of(stage: str) -> list[Run]:
         case "rivals":
             rivals = RIVALS.items()
             return [trained(SMALL, name, arm, FOLDS["a"], 48, seed) for seed in (11, 12, 13) for name, arm in rivals]
-        case "third-explored":
-            runs = [trained(SMALL, name, settings, EXPLORED, steps, 1) for name, (settings, steps) in THIRD.items()]
-            return [run._replace(name=f"{EXPLORING}/{Path(run.name).name}", measured=(MEASURED,)) for run in runs]
         case "third":
-            name = chosen()
-            settings, steps = THIRD.get(name, (FIRST, 32))
             return [
-                trained(SMALL, f"{name}-{fold}", settings, rows, steps * 5 // 4, seed)
+                trained(SMALL, f"ttrl-{fold}", FIRST, rows, 40, seed)
                 for seed in (31, 32, 33, 34, 35)
                 for fold, rows in FOLDS.items()
             ]
@@ -154,17 +134,7 @@ def runs_of(stage: str) -> list[Run]:
     raise ValueError(stage)
 
 
-STAGES = (
-    "larger", "larger-start", "second", "start", "gold", "rivals", "larger-rivals", "third-explored", "third",
-)  # fmt: skip
-
-
-def chosen() -> str:
-    """The third attempt: the arm whose vote is right most often; TTRL unless another is above it."""
-    paths = {arm: RESULTS / EXPLORING / f"{arm}-1" / f"{MEASURED}.json" for arm in ("ttrl", *THIRD)}
-    if missing := [arm for arm, path in paths.items() if not path.is_file()]:
-        raise SystemExit(f"third: {', '.join(missing)} not measured yet; make third-explored first, alone")
-    return max(paths, key=lambda arm: json.loads(paths[arm].read_text(encoding="utf-8"))["maj@16"])
+STAGES = ("larger", "larger-start", "second", "start", "gold", "rivals", "larger-rivals", "third")
 
 
 def trained(model: Model, arm: str, settings: Settings, rows: str, steps: int, seed: int) -> Run:
@@ -194,8 +164,6 @@ def write_questions(work: Path) -> None:
         GSM8K[1]: gsm8k[1024:],
         FOLDS["a"]: gsm8k[:1024],
         FOLDS["b"]: gsm8k[:768] + gsm8k[1024:],
-        MEASURED: gsm8k[:512],
-        EXPLORED: gsm8k[512:],
         MATH[0]: math500[::2],
         MATH[1]: math500[1::2],
     }
@@ -218,8 +186,7 @@ def make(run: Run, work: Path, commit: str, *, is_trial: bool) -> float:
         settings = log.with_suffix(".yaml")
         text = yaml.safe_dump(merged(run.settings, TRIAL if is_trial else {}))
         settings.write_text(text, encoding="utf-8")
-        program = [sys.executable, str(RESULTS / "corrected.py")] if run.is_corrected else scrl
-        commands += [[*program, "train", str(settings), "--out", str(made)]]
+        commands += [[*scrl, "train", str(settings), "--out", str(made)]]
         model, folders = f"{made}/checkpoints/last", [str(made), str(measured)]
     questions = [f"data/{name}.jsonl" for name in run.measured]
     how = ["--reader", "boxed", "--completions", str(run.completions), "--k", "16", "--seed", str(run.seed)]

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import signs
 import yaml
-from confirm import EXPLORING, FOLDS, GSM8K, LARGE, LAST, MATH, MEASURED, SMALL, THIRD
+from confirm import FOLDS, GSM8K, LARGE, LAST, MATH, SMALL
 from keep import READERS
 from mpmath import betainc, findroot
 
@@ -67,6 +67,8 @@ SOUND = "sound-0.5b"
 DRAWS = "start-20"
 """One draw of the start model whose blocks of 32 completions stand for the seeds, in their order."""
 DRAWN = f"{DRAWS}/votes-*.jsonl"
+EXPLORING, MEASURED, THIRD = "credible-0.5b", "gsm8k-1-512", ("ttrl", "corrected", "faster", "longer")
+"""The study that the third attempt is chosen from, the questions it measures, and the arms."""
 OF_FOLDS = tuple(f"-{fold}" for fold in FOLDS)
 """How the arms end that are trained on two folds."""
 SOUND_VOTE = "vote of 16, sound alone"
@@ -511,8 +513,7 @@ def second_attempt() -> str:
 
 def third_attempt() -> str:
     """The same of the third attempt."""
-    names = {name.rpartition("-")[0] for name in _arms(SMALL.study) if name.endswith(OF_FOLDS)} - {"rounds"}
-    return _compared(SMALL.study, [_of_folds(name) for name in sorted(names)], DRAWN, first_seed=31, attempts=3)
+    return _compared(SMALL.study, [_of_folds("ttrl")], DRAWN, first_seed=31, attempts=3)
 
 
 def _of_folds(arm: str) -> Compared:
@@ -726,12 +727,12 @@ def tried() -> str:
 def third_dropped() -> str:
     """What was tried for the third attempt and dropped, with the weights half-way to each."""
     names = {path.name.removesuffix("-1") for path in (RESULTS / EXPLORING).glob("*-1")}
-    return _beside_start(sorted(names - THIRD.keys()))
+    return _beside_start(sorted(names - set(THIRD[1:])))
 
 
 def third_explored() -> str:
-    """What the third attempt is chosen from, as far as it is measured."""
-    return _beside_start(name for name in ("ttrl", *THIRD) if (RESULTS / EXPLORING / f"{name}-1").is_dir())
+    """What the third attempt is chosen from."""
+    return _beside_start(THIRD)
 
 
 def _beside_start(arms: Iterable[str]) -> str:

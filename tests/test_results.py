@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import confirm
 import keep
@@ -12,15 +11,12 @@ import pytest
 import signs
 import tables
 import yaml
-from corrected import correction, corrections
 from line_files import write_lines
 from tables import RESULTS, STUDIES, Kept, Questions, Study, difference, mean_of, step_mean
 
 from scrl.cli.evaluate import given_settings, measurement_settings
 from scrl.config import GONE, build_config, read_config
-from scrl.credit.rule import credit_rule
 from scrl.evaluation.statistics import majority_transitions
-from scrl.records import Question, Sample, Sampled
 from scrl.settings import without_equal
 
 DOCS = RESULTS.parent / "docs"
@@ -301,14 +297,13 @@ def test_of_an_evaluation_the_votes_are_kept_in_blocks_of_32(tmp_path):
 # The runs of the confirmation
 
 
-def test_runs_to_come_have_settings_that_there_are(monkeypatch):
-    monkeypatch.setattr(confirm, "chosen", lambda: "corrected")
+def test_runs_to_come_have_settings_that_there_are():
     runs = [run for stage in confirm.STAGES for run in confirm.runs_of(stage)]
     assert len({run.name for run in runs}) == len(runs)
     configs = {run.name: build_config(run.settings) for run in runs if run.settings is not None}
     assert all(name.endswith(f"-{config.seed}") for name, config in configs.items())
     assert {config.questions.removeprefix("data/").removesuffix(".jsonl") for config in configs.values()} == {
-        *confirm.FOLDS.values(), confirm.MATH[0], confirm.EXPLORED,
+        *confirm.FOLDS.values(), confirm.MATH[0],
     }  # fmt: skip
     for run in confirm.runs_of("larger"):  # as confirmation.md says
         config = configs[run.name]
@@ -353,54 +348,6 @@ def test_a_run_is_trained_measured_and_kept_by_commands_that_there_are(stage, is
     assert questions == [f"data/{name}.jsonl" for name in (confirm.MATH if stage == "larger" else confirm.GSM8K)]
     place = tmp_path / "tried" if is_trial else confirm.RESULTS  # a trial counts for nothing
     assert keep_it[2:5] == ["--commit", "abc", str(place / run.name)]
-
-
-def test_the_third_attempt_is_the_arm_whose_vote_is_right_most_often(tmp_path, monkeypatch):
-    monkeypatch.setattr(confirm, "RESULTS", tmp_path)
-    votes = dict.fromkeys(confirm.THIRD, 0.25) | {"ttrl": 0.5, "corrected": 0.5}
-    for expected, better in (("ttrl", {}), ("longer", {"longer": 0.75})):
-        for arm, vote in (votes | better).items():
-            (tmp_path / "credible-0.5b" / f"{arm}-1").mkdir(parents=True, exist_ok=True)
-            (tmp_path / "credible-0.5b" / f"{arm}-1" / "gsm8k-1-512.json").write_text(json.dumps({"maj@16": vote}))
-        assert confirm.chosen() == expected
-    assert (runs := confirm.runs_of("third"))[1].name == "confirm-0.5b/longer-b-31"
-    assert all(run.settings["steps"] == 80 and not run.is_corrected for run in runs)
-
-
-@pytest.mark.parametrize(
-    ("text", "cut", "right"),
-    [
-        (r"\text{Left} = 12 - 4 - 3 = 9 and 2 + 2 = 5", r"\text{Left} = 12 - 4 - 3 = ", "5"),
-        ("First 2 + 2 = 4.\nThen $1.00 - $3.50 = $2.50.", "First 2 + 2 = 4.\nThen $1.00 - $3.50 = $", "-2.5"),
-        (r"\[ 76,000 \times 0.70 = \$53,600 \]", r"\[ 76,000 \times 0.70 = \$", "53200"),
-        (r"\frac{100}{1.5} = 666.67 \text{ pages}", r"\frac{100}{1.5} = ", "66.67"),
-        (r"\frac{3 + 4}{2} = \frac{8}{2} = 4", None, None),  # the false result is no number
-        ("1.5 / 2 = 3/4, 9.999 / 2 = 8", "1.5 / 2 = 3/4, 9.999 / 2 = ", "5"),
-    ],
-)
-def test_the_first_false_result_is_corrected(text, cut, right):
-    found = correction(text)
-    assert (found and (text[: found[0]], found[1])) == (cut and (cut, right))
-
-
-class Letters:
-    """A tokenizer with a token per letter, and one, 1, of several: a result may begin inside it."""
-
-    def decode(self, tokens, **_):
-        return "".join("= 32" if token == 1 else chr(token) for token in tokens)
-
-    def __call__(self, text, **_):
-        return SimpleNamespace(input_ids=[*map(ord, text)])
-
-
-def test_a_correction_is_a_completion_of_its_own_after_what_stands_before_the_false_result():
-    tokens = [[*map(ord, "2 + 2 = 5.")], [*map(ord, "2 + 2 = 4")], [*map(ord, "17 + 14 "), 1]]
-    samples = [Sample(Letters().decode(each), np.array(each), np.zeros(9), np.zeros(9), True) for each in tokens]
-    sampled = Sampled(Question("q", ""), np.array([ord("?")]), tuple(samples))
-    rows = list(corrections([(sampled, credit_rule("ttrl").credit(sampled.group))], Letters(), 3))
-    assert [Letters().decode(row.prompt_P) for row in rows] == ["?2 + 2 = ", "?17 + 14 "]
-    assert [Letters().decode(row.tokens_T) for row in rows] == ["4", "= 31"]
-    assert [row.positive_part * row.token_weight * len(row.tokens_T) for row in rows] == pytest.approx([0.1 / 3] * 2)
 
 
 def test_runs_are_made_once_in_the_order_of_the_stages(tmp_path, monkeypatch):

@@ -55,9 +55,7 @@ def _lines() -> Iterator[str]:
     yield f"ok    {os.cpu_count()} CPU cores, torch uses {torch.get_num_threads()}"
     yield from _devices()
     free = shutil.disk_usage(Path.cwd()).free / 2**30
-    # In bfloat16 2 of the weight and 2 of its master, else 4; and 8 of AdamW's averages.
-    needed = "a checkpoint needs 12 bytes per trained weight"
-    yield f"{'ok   ' if free > 5 else 'low  '} {free:.0f} GiB free here; {needed}"
+    yield f"{'ok   ' if free > 5 else 'low  '} {free:.0f} GiB free here; a checkpoint needs 12 bytes per trained weight"
     yield _self_test()
 
 
@@ -70,8 +68,7 @@ def _devices() -> Iterator[str]:
     for number in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(number)
         total = properties.total_memory / 2**30
-        # Full training in bfloat16, as planning/memory.py counts it: 2 + 2 + 4 + 8 bytes per weight; a fifth is left
-        # for activations.
+        # bfloat16 takes 2 + 2 + 4 + 8 bytes per weight, as in planning/memory.py; a fifth is left for activations
         weights = 0.8 * properties.total_memory / 16 / 1e9
         yield f"ok    cuda:{number} {properties.name}, {total:.0f} GiB: trains up to {weights:.1f} billion weights"
 

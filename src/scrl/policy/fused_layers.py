@@ -9,6 +9,7 @@ model still gives the hidden states that it gave before is tried on a few tokens
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib.util import find_spec
 from types import FunctionType, MethodType
@@ -67,6 +68,7 @@ def _use_liger(inner: Any) -> str | None:
         return "layers are not fused, so updates are slower and take more memory: pip install 'scrl[gpu]'"
     from liger_kernel.transformers import monkey_patch
 
+    logging.getLogger("liger_kernel.backends").setLevel(logging.ERROR)  # it warns of kernels for other GPUs
     kind = inner.config.model_type
     if kind not in monkey_patch.MODEL_TYPE_TO_APPLY_LIGER_FN:
         return f"layers are not fused (Liger has none for {kind})"

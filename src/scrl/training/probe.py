@@ -65,13 +65,14 @@ class Probe:
 
 def score_probe(sampled_B: Sequence[Sampled], rollout_seconds: float, language_model: LanguageModel) -> Probe:
     pairs = [(sampled.prompt_P, sample.tokens_T) for sampled in sampled_B for sample in sampled.samples_G]
+    completion_logprobs(language_model.model, pairs[:1])  # the first pass on a GPU compiles kernels
     began = time.perf_counter()
     logprobs_R = completion_logprobs(language_model.model, pairs)
     score_seconds = time.perf_counter() - began
-    every = max(1, len(pairs) // FOLLOWED)
+    followed = list(zip(pairs, logprobs_R, strict=True))[:: max(1, len(pairs) // FOLLOWED)][:FOLLOWED]
     rows = [
         (prompt.tolist(), tokens[:FOLLOWED_TOKENS].tolist(), logprobs[:FOLLOWED_TOKENS].tolist())
-        for (prompt, tokens), logprobs in list(zip(pairs, logprobs_R, strict=True))[::every][:FOLLOWED]
+        for (prompt, tokens), logprobs in followed
     ]
     return Probe(sampled_B, rollout_seconds, score_seconds, rows)
 
@@ -171,8 +172,8 @@ def cost_note(
         total += times * sum(rollout(number, evaluation.completions) for number in measured)
     other_fields = 300
     completion_bytes = np.mean([len(sample.text.encode()) for sample in probe.samples]) + other_fields
-    rollout_bytes = config.steps * groups * config.completions * completion_bytes
-    disk = checkpoints_bytes(policy, is_renewed=config.steps > config.checkpoint_every) + rollout_bytes
+    disk = checkpoints_bytes(policy, is_renewed=config.steps > config.checkpoint_every)
+    disk += config.steps * groups * config.completions * completion_bytes
     note = f"estimated from the probe: about {duration(step)} per step, {duration(total)} in all with evaluations; "
     note += f"{disk / 1e9:.2g} GB on disk"
     if total < LONG:
