@@ -172,8 +172,8 @@ def cost_note(
         total += times * sum(rollout(number, evaluation.completions) for number in measured)
     other_fields = 300
     completion_bytes = np.mean([len(sample.text.encode()) for sample in probe.samples]) + other_fields
-    disk = checkpoints_bytes(policy, is_renewed=config.steps > config.checkpoint_every)
-    disk += config.steps * groups * config.completions * completion_bytes
+    rollout_bytes = config.steps * groups * config.completions * completion_bytes
+    disk = checkpoints_bytes(policy, is_renewed=config.steps > config.checkpoint_every) + rollout_bytes
     note = f"estimated from the probe: about {duration(step)} per step, {duration(total)} in all with evaluations; "
     note += f"{disk / 1e9:.2g} GB on disk"
     if total < LONG:
