@@ -512,7 +512,7 @@ def second_attempt() -> str:
 
 
 def third_attempt() -> str:
-    """The same of the third attempt."""
+    """The first attempt's rule on the same folds."""
     return _compared(SMALL.study, [_of_folds("ttrl")], DRAWN, first_seed=31, attempts=3)
 
 
@@ -725,7 +725,7 @@ def tried() -> str:
 
 
 def third_dropped() -> str:
-    """What was tried for the third attempt and dropped, with the weights half-way to each."""
+    """The plan dropped before the third attempt, with the weights half-way to each, beside TTRL."""
     names = {path.name.removesuffix("-1") for path in (RESULTS / EXPLORING).glob("*-1")}
     return _beside_start(sorted(names - set(THIRD[1:])))
 

@@ -17,7 +17,7 @@ from tables import RESULTS, STUDIES, Kept, Questions, Study, difference, mean_of
 from scrl.cli.evaluate import given_settings, measurement_settings
 from scrl.config import GONE, build_config, read_config
 from scrl.evaluation.statistics import majority_transitions
-from scrl.settings import without_equal
+from scrl.settings import merged, without_equal
 
 DOCS = RESULTS.parent / "docs"
 
@@ -305,6 +305,10 @@ def test_runs_to_come_have_settings_that_there_are():
     assert {config.questions.removeprefix("data/").removesuffix(".jsonl") for config in configs.values()} == {
         *confirm.FOLDS.values(), confirm.MATH[0],
     }  # fmt: skip
+    for run in runs:  # those to come are as those that are there
+        if run.is_kept and run.settings is not None:
+            kept = yaml.safe_load((RESULTS / run.name / "config.yaml").read_text(encoding="utf-8"))
+            assert merged(kept, run.settings) == kept, run.name
     for run in confirm.runs_of("larger"):  # as confirmation.md says
         config = configs[run.name]
         votes = (config.label_votes, config.label_completions, config.credit["min_contrast"])
