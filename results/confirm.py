@@ -230,6 +230,8 @@ def main() -> int:
     parser.add_argument("--commit", help="of this checkout, where there is no git")
     parser.add_argument("--trial", action="store_true", help="one small step each, to see that everything is there")
     given = parser.parse_args()
+    if not (given.work / "data").is_dir():
+        parser.error(f"{given.work / 'data'} is not there; put gsm8k.jsonl and math500.jsonl into it")
     commit = given.commit or commit_here()
     make_one = partial(make, work=given.work.absolute(), commit=commit, is_trial=given.trial)
     with FileLock(given.work / "lock", timeout=0):
