@@ -108,6 +108,8 @@ def runs_of(stage: str) -> list[Run]:
     match stage:
         case "larger":
             return [trained(LARGE, "ours", merged(ROUNDS, faster), MATH[0], 24, seed) for seed in (11, 12, 13, 14)]
+        case "larger-default":
+            return [trained(LARGE, "default", {"questions_per_step": 8}, MATH[0], 0, seed) for seed in (13, 14)]
         case "larger-rivals":
             return [trained(LARGE, name, arm, MATH[0], 24, seed) for seed in (11, 12) for name, arm in RIVALS.items()]
         case "second":
@@ -134,7 +136,7 @@ def runs_of(stage: str) -> list[Run]:
     raise ValueError(stage)
 
 
-STAGES = ("larger", "larger-start", "second", "start", "gold", "rivals", "larger-rivals", "third")
+STAGES = ("larger", "larger-start", "second", "start", "gold", "rivals", "larger-default", "larger-rivals", "third")
 
 
 def trained(model: Model, arm: str, settings: Settings, rows: str, steps: int, seed: int) -> Run:
