@@ -603,11 +603,27 @@ def _start(study: str, questions: Sequence[str], metric: str, *, has_draws: bool
 
 
 def by_difficulty() -> str:
-    """How the vote never seen changes, by how often ten draws of the start model are right, ± the standard error."""
+    """The first attempt and gold, by ten draws of the start model."""
     after = {arm: run_values(SMALL.study, arm, GSM8K[1], "maj@16") for arm in ("ours", "gold")}
     before = run_values(SMALL.study, START, GSM8K[1], "maj@16")
     studies = (run_values(study, START, GSM8K[1], "pass@1") for study in (SMALL.study, SOUND))
     draws = [draw for found in studies for seed, draw in found.items() if seed in after["ours"]]
+    return _by_difficulty(after, before, draws)
+
+
+def larger_by_difficulty() -> str:
+    """The 1.5B, by the blocks of its start model's draw."""
+    after = run_values(LARGE.study, "ours", MATH[1], "maj@16")
+    votes, draws = (_start(LARGE.study, MATH[1:], metric, has_draws=True) for metric in ("maj@16", "pass@1"))
+    return _by_difficulty({"ours": after}, {seed: votes[seed - 11] for seed in after}, list(draws.values()))
+
+
+def _by_difficulty(
+    after: Mapping[str, Mapping[int, Mapping[str, float]]],
+    before: Mapping[int, Mapping[str, float]],
+    draws: Sequence[Mapping[str, float]],
+) -> str:
+    """How the vote never seen changes, by how often draws of the start model are right, ± the standard error."""
     start = {name: fmean(draw[name] for draw in draws) for name in draws[0]}
     rows: list[Row] = []
     for low, high in pairwise((-1, 0.02, 0.2, 0.7, 1)):
@@ -617,7 +633,7 @@ def by_difficulty() -> str:
             gains = [100 * fmean(each[seed][name] - before[seed][name] for seed in each) for name in names]
             cells.append(f"{fmean(gains):+.1f} ± {stdev(gains) / math.sqrt(len(gains)):.1f}")
         rows.append((f"≤ {high:.0%}", len(names), *cells))
-    return as_markdown(Table(("right", "questions", "ours", "gold"), tuple(rows))).rstrip()
+    return as_markdown(Table(("right", "questions", *after), tuple(rows))).rstrip()
 
 
 def by_label() -> str:
@@ -807,7 +823,7 @@ OTHER_TABLES = {
     "votes": checked_votes, "label-votes": labels_by_votes, "whose": signs.by_votes, "tried": tried,
     "sound": sound_votes,
     "first-attempt": first_attempt, "second-attempt": second_attempt, "larger": larger,
-    "difficulty": by_difficulty, "others": while_others_are_learned,
+    "difficulty": by_difficulty, "larger-difficulty": larger_by_difficulty, "others": while_others_are_learned,
     "by-label": by_label, "third-dropped": third_dropped,
     "third-explored": third_explored, "third-attempt": third_attempt,
 }  # fmt: skip
