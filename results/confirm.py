@@ -47,6 +47,8 @@ GSM8K = ("gsm8k-769-1024", "gsm8k-1025-1319")
 FOLDS = {"a": "gsm8k-1-1024", "b": "gsm8k-1-768-and-1025-1319"}
 """Trained on; each leaves out the other of GSM8K."""
 MATH = ("math500-odd", "math500-even")
+QUESTIONS = ("gsm8k.jsonl", "math500.jsonl")
+"""What all of these are parts of."""
 
 COMMON: Settings = {
     "reader": "boxed",
@@ -155,12 +157,7 @@ def trained(model: Model, arm: str, settings: Settings, rows: str, steps: int, s
 def write_questions(work: Path) -> None:
     """The rows that are trained on and measured."""
     data = work / "data"
-
-    def lines(name: str) -> list[str]:
-        path = data / f"{name}.jsonl"
-        return path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
-
-    gsm8k, math500 = lines("gsm8k"), lines("math500")
+    gsm8k, math500 = ((data / name).read_text(encoding="utf-8").splitlines(keepends=True) for name in QUESTIONS)
     parts = {
         GSM8K[0]: gsm8k[768:1024],
         GSM8K[1]: gsm8k[1024:],
@@ -232,8 +229,9 @@ def main() -> int:
     parser.add_argument("--commit", help="of this checkout, where there is no git")
     parser.add_argument("--trial", action="store_true", help="one small step each, to see that everything is there")
     given = parser.parse_args()
-    if not (given.work / "data").is_dir():
-        parser.error(f"{given.work / 'data'} is not there; put gsm8k.jsonl and math500.jsonl into it")
+    for name in QUESTIONS:
+        if not (path := given.work / "data" / name).is_file():
+            parser.error(f"{path} is not there; it holds the questions, one per line, in the benchmark's order")
     commit = given.commit or commit_here()
     make_one = partial(make, work=given.work.absolute(), commit=commit, is_trial=given.trial)
     with FileLock(given.work / "lock", timeout=0):
