@@ -48,7 +48,7 @@ FOLDS = {"a": "gsm8k-1-1024", "b": "gsm8k-1-768-and-1025-1319"}
 """Trained on; each leaves out the other of GSM8K."""
 MATH = ("math500-odd", "math500-even")
 QUESTIONS = ("gsm8k.jsonl", "math500.jsonl")
-"""What all of these are parts of."""
+"""The files that these are parts of."""
 
 COMMON: Settings = {
     "reader": "boxed",
