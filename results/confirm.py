@@ -43,6 +43,7 @@ class Model(NamedTuple):
 
 SMALL = Model("models/qwen2.5-coder-0.5b-instruct", "confirm-0.5b", 512)
 LARGE = Model("models/qwen2.5-coder-1.5b-instruct", "confirm-1.5b", 1024)
+SMALL_ON_MATH = Model(SMALL.folder, "confirm-math-0.5b", LARGE.max_tokens)
 GSM8K = ("gsm8k-769-1024", "gsm8k-1025-1319")
 FOLDS = {"a": "gsm8k-1-1024", "b": "gsm8k-1-768-and-1025-1319"}
 """Trained on; each leaves out the other of GSM8K."""
@@ -106,10 +107,10 @@ class Run(NamedTuple):
 
 def runs_of(stage: str) -> list[Run]:
     """The runs of a stage, seed by seed."""
-    sound, faster = {"reader": "sound:boxed"}, {"optimizer": {"learning_rate": 1e-6}}
+    sound, faster = {"reader": "sound:boxed"}, merged(ROUNDS, {"optimizer": {"learning_rate": 1e-6}})
     match stage:
         case "larger":
-            return [trained(LARGE, "ours", merged(ROUNDS, faster), MATH[0], 24, seed) for seed in (11, 12, 13, 14)]
+            return [trained(LARGE, "ours", faster, MATH[0], 24, seed) for seed in (11, 12, 13, 14)]
         case "larger-default":
             return [trained(LARGE, "default", {"questions_per_step": 8}, MATH[0], 0, seed) for seed in (13, 14)]
         case "larger-rivals":
@@ -131,14 +132,25 @@ def runs_of(stage: str) -> list[Run]:
                 for seed in (31, 32, 33, 34, 35)
                 for fold, rows in FOLDS.items()
             ]
+        case "fourth":
+            return [
+                trained(SMALL_ON_MATH, f"rounds-{fold}", faster, rows, 24, seed)
+                for seed in (41, 42, 43, 44, 45)
+                for fold, rows in zip(FOLDS, MATH, strict=True)
+            ]
         case "start":
             return [Run(f"{SMALL.study}/start-20", SMALL, None, GSM8K, completions=160)]
         case "larger-start":
             return [Run(f"{LARGE.study}/start-20", LARGE, None, MATH, completions=128)]
+        case "fourth-start":
+            return [Run(f"{SMALL_ON_MATH.study}/start-20", SMALL_ON_MATH, None, MATH, completions=160)]
     raise ValueError(stage)
 
 
-STAGES = ("larger", "larger-start", "second", "start", "gold", "rivals", "larger-default", "larger-rivals", "third")
+STAGES = (
+    "larger", "larger-start", "second", "start", "gold", "rivals", "larger-default", "larger-rivals", "third",
+    "fourth", "fourth-start",
+)  # fmt: skip
 
 
 def trained(model: Model, arm: str, settings: Settings, rows: str, steps: int, seed: int) -> Run:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import signs
 import yaml
-from confirm import FOLDS, GSM8K, LARGE, LAST, MATH, RIVALS, SMALL
+from confirm import FOLDS, GSM8K, LARGE, LAST, MATH, RIVALS, SMALL, SMALL_ON_MATH
 from keep import READERS
 from mpmath import betainc, findroot
 
@@ -79,7 +79,7 @@ FRONT = (
 )
 """The rows of the front page: in words, the table of confirmation.md, and the arms of which the best is shown."""
 Row = tuple[Cell, ...]
-NUM_TRAINED_ON = {GSM8K[0]: 256, FOLDS["a"]: 1024, FOLDS["b"]: 1063, MATH[0]: 250}
+NUM_TRAINED_ON = {GSM8K[0]: 256, FOLDS["a"]: 1024, FOLDS["b"]: 1063, MATH[0]: 250, MATH[1]: 250}
 
 
 class Questions(NamedTuple):
@@ -529,10 +529,16 @@ def third_attempt() -> str:
     return _compared(SMALL.study, [_of_folds("ttrl")], DRAWN, first_seed=31, attempts=3)
 
 
-def _of_folds(arm: str) -> Compared:
+def fourth_attempt() -> str:
+    """The 1.5B's settings and questions with the 0.5B, trained on either half."""
+    arms = [_of_folds("rounds", MATH)]
+    return _compared(SMALL_ON_MATH.study, arms, DRAWN, first_seed=41, attempts=4, metrics=METRICS)
+
+
+def _of_folds(arm: str, sets: tuple[str, str] = GSM8K) -> Compared:
     """An arm of two folds: each question is judged by the runs that are trained on it, or have never seen it."""
     a, b = f"{arm}-a", f"{arm}-b"
-    return Compared(arm, ((a, GSM8K[0]), (b, GSM8K[1])), ((a, GSM8K[1]), (b, GSM8K[0])))
+    return Compared(arm, ((a, sets[0]), (b, sets[1])), ((a, sets[1]), (b, sets[0])))
 
 
 def larger() -> str:
@@ -847,7 +853,7 @@ OTHER_TABLES = {
     "first-attempt": first_attempt, "rivals": rivals, "second-attempt": second_attempt, "larger": larger,
     "difficulty": by_difficulty, "larger-difficulty": larger_by_difficulty, "others": while_others_are_learned,
     "by-label": by_label, "third-dropped": third_dropped,
-    "third-explored": third_explored, "third-attempt": third_attempt,
+    "third-explored": third_explored, "third-attempt": third_attempt, "fourth-attempt": fourth_attempt,
 }  # fmt: skip
 
 

@@ -298,13 +298,13 @@ def test_runs_to_come_have_settings_that_there_are():
     configs = {run.name: build_config(run.settings) for run in runs if run.settings is not None}
     assert all(name.endswith(f"-{config.seed}") for name, config in configs.items())
     assert {config.questions.removeprefix("data/").removesuffix(".jsonl") for config in configs.values()} == {
-        *confirm.FOLDS.values(), confirm.MATH[0],
+        *confirm.FOLDS.values(), *confirm.MATH,
     }  # fmt: skip
     for run in runs:  # those to come are as those that are there
         if run.is_kept and run.settings is not None:
             kept = yaml.safe_load((RESULTS / run.name / "config.yaml").read_text(encoding="utf-8"))
             assert merged(kept, run.settings) == kept, run.name
-    for run in confirm.runs_of("larger"):  # as confirmation.md says
+    for run in (*confirm.runs_of("larger"), *confirm.runs_of("fourth")):  # as confirmation.md says
         config = configs[run.name]
         votes = (config.label_votes, config.label_completions, config.credit["min_contrast"])
         assert (config.method, *votes) == ("contrast-label", "round", 16, 0.4)
