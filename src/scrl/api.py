@@ -87,29 +87,30 @@ def train(
     """
     from scrl.config import read_file, with_settings
     from scrl.engines.choice import check_engine, engine_of
-    from scrl.files.folders import is_first_process, num_processes, shared_run_folder
+    from scrl.files.folders import OWN_QUESTIONS, is_first_process, num_processes, shared_run_folder
 
     if isinstance(questions, str):  # a file or a benchmark, by name like all other settings
         settings["questions"], questions = questions, None
     rows = None if questions is None else [_row(question) for question in _as_questions(questions)]
     if rows is not None:
-        settings["questions"] = "questions.jsonl"  # checked before a folder is made; the path follows
-    if isinstance(method := settings.get("method"), Method):
-        settings["method"] = where_found(method)
+        settings["questions"] = OWN_QUESTIONS  # checked before a folder is made; the path follows
     values = read_file(Path(config)) if isinstance(config, str | Path) else config or {}
+    method = settings.get("method", values.get("method") if isinstance(values, Mapping) else None)
+    if isinstance(method, Method):
+        settings["method"] = where_found(method)
     chosen = with_settings(values, settings)
     check_engine(chosen)
     if rows is not None and num_processes() > 1:
         raise InputError("questions: several processes need them in a file that all can read: give the name of one")
     folder = shared_run_folder(None if out is None else Path(out))
     if rows is not None:
-        file = folder / "questions.jsonl"
+        file = folder / OWN_QUESTIONS
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
         chosen = chosen.model_copy(update={"questions": str(file.resolve())})
     try:
         engine_of(chosen).train(chosen.with_steps(), folder, listener or Listener())
     except DataError as error:
-        if rows is None or error.path != (folder / "questions.jsonl").resolve():
+        if rows is None or error.path != (folder / OWN_QUESTIONS).resolve():
             raise
         place = "questions" if error.line is None else f"questions[{error.line - 1}]"
         raise InputError(f"{place}: {error.reason}") from error
@@ -132,13 +133,17 @@ def resume(folder: str | Path, *, listener: Listener | None = None) -> TrainingR
 def _as_questions(questions: Questions) -> list[Question]:
     """Plain texts are numbered."""
     if isinstance(questions, str | Path):
-        raise InputError("questions: must be a list of texts or Questions; a new folder is given as out=…")
+        raise InputError("questions: give a list of texts or scrl.Question; for one question, a list of one")
     numbered = []
     for number, question in enumerate(questions):
         if not isinstance(question, str | Question):
             kind = type(question).__name__
             raise InputError(f"questions: number {number} must be text or scrl.Question(id, text, gold), found {kind}")
         numbered.append(Question(str(number), question) if isinstance(question, str) else question)
+        try:
+            json.dumps(_row(numbered[-1]), ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise InputError(f"questions[{number}]: has half a surrogate pair in it: remove it") from None
     return numbered
 
 
@@ -189,6 +194,8 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     Names(SamplingSettings, {}).refuse_unknown(settings)
     sampling = validated(SamplingSettings, settings)
     questions_B = _as_questions(questions)
+    if num_samples < 1:
+        raise ConfigError(f"num_samples: must be at least 1; got {num_samples}")
     check_sampler(compute)
     language_model = load_model(model, compute)
     tokenizer = language_model.tokenizer

@@ -143,7 +143,7 @@ def validated(model: type[Model], values: Any, short: Mapping[str, str] = Mappin
         cause = problem.get("ctx", {}).get("error")
         if isinstance(cause, ConfigError):  # raised by one of our validators
             raise cause from error
-        place = ".".join(str(part) for part in problem["loc"])
+        place = ".".join(str(part) for part in problem["loc"]) or model.__name__
         name = next((name for name, setting in short.items() if setting == place), place)
         if problem["type"] == "missing" and place in model.model_fields:
             raise ConfigError(f"{name}: is required. {model.model_fields[place].description}") from error

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
-from scrl.answers.readers import READERS
+from scrl.answers.readers import READERS, SOUND
 from scrl.data.completion_files import ROLLOUTS, CompletionColumns, CompletionFile, file_of, open_completions
 from scrl.errors import ConfigError, InputError
 from scrl.files.yaml_files import read_yaml
@@ -63,18 +63,19 @@ class FileOptions:
         given = {"reader": self.reader, "significant_digits": self.significant_digits}
         taken = {name: known[name] for name, value in given.items() if value is None and known.get(name) is not None}
         is_usable = {
-            "reader": taken.get("reader", "boxed")
-            in list(READERS),  # one's own is code or a pattern: only if asked for
+            # one's own is code or a pattern: only if asked for
+            "reader": str(taken.get("reader", "boxed")).removeprefix(SOUND) in READERS,
             "significant_digits": type(taken.get("significant_digits", 1)) is int,
         }
         if wrong := next((name for name, is_so in is_usable.items() if not is_so), None):
             found = f"{taken[wrong]!r:.80}"
-            raise InputError(f"{settings}: {wrong}: {found} is not taken from a file; give {as_option(wrong)}")
+            raise InputError(f"{settings}: {wrong}: {found} is used only if you name it: give {as_option(wrong)}")
         if taken not in ({}, {"reader": "boxed"}):
             how = " ".join(f"{as_option(name)} {value}" for name, value in taken.items())
             print(f"{path}: answers are read as they were when it was sampled: {how}", file=sys.stderr)
         if is_ours and known.get("label_votes", "present") != "present":
-            print(f"{path}: such a run may have sampled only questions with a label, the surer ones", file=sys.stderr)
+            only = "may have sampled only questions with a label, on which the model is more certain"
+            print(f"{path}: this run {only}", file=sys.stderr)
         return {"reader": "boxed"} | {name: value for name, value in given.items() if value is not None} | taken
 
     @property

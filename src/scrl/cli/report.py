@@ -51,11 +51,12 @@ def report(
     paths = [Path(place) for place in places]
     if out is None and len(paths) > 1:
         raise InputError("--out: several runs go into one page; say where to write it")
-    rule = credit_rule("ttrl", **file.reading(paths[0]))
     for path in paths:
         if out is not None and path.is_file():
             check_outputs(path, out)
-    sources = [path if is_run_folder(path) else file.open(path) for path in paths]
+    files = [path for path in paths if not is_run_folder(path)]
+    rule = credit_rule("ttrl", **file.reading(files[0])) if files else None  # the files of a run need no reading
+    sources = [file.open(path) if path in files else path for path in paths]
     default = paths[0] / "report.html" if paths[0].is_dir() else paths[0].with_suffix(".html")
     print_text(f"wrote {write_report(sources, out or default, rule)}")
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import ValidationError
 
 from scrl.answers.classes import MISSING, Classes, classify
 from scrl.answers.forms import check_digits
@@ -35,6 +34,7 @@ from scrl.credit.methods import find_method
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.records import UNREAD, Credit, Elsewhere, Floats, Group, Labels, Sampled, Tally, Unread
 from scrl.seeds import generator_for
+from scrl.setting_names import validated
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -240,13 +240,7 @@ def _settings(method: Method, preset: dict[str, Any], given: dict[str, Any]) -> 
     for name in given:
         if name not in known:
             raise ConfigError(f"{name}: method {method.name!r} has no such setting.{did_you_mean(name, known)}")
-    try:
-        return method.settings(**{k: v for k, v in preset.items() if k in known} | given)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = str(problem["loc"][0])
-        hint = known[name].description if name in known else ""
-        raise ConfigError(f"{name}: {problem['msg']}; got {problem['input']!r}. {hint}") from error
+    return validated(method.settings, {name: value for name, value in preset.items() if name in known} | given)
 
 
 def assign_credit(

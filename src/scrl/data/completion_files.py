@@ -67,7 +67,7 @@ def _rollout(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:  # no
 
 def _trl(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:
     texts = {name: _message(row[name], name) for name in ("prompt", "completion")}
-    yield texts | {"step": row["step"], "gold": row.get(columns.gold or _first_of(row, _GOLD) or "")}
+    yield {**texts, "step": row["step"], **_only(row.get(columns.gold or _first_of(row, _GOLD) or ""))}
 
 
 def _verl(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:
@@ -89,10 +89,10 @@ def _openai(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:
         return
     body = row["response"]["body"] if row.get("response") else row
     question = row.get(columns.id or "custom_id") or body.get("id")
-    gold = row.get(columns.gold or "gold")
+    gold = _only(row.get(columns.gold or "gold"))
     for choice in body["choices"]:
         text = choice["message"]["content"] if "message" in choice else choice["text"]
-        fields = {"question_id": question, "completion": text or "", "gold": gold}
+        fields = {"question_id": question, "completion": text or "", **gold}
         if choice.get("finish_reason"):
             fields["finished"] = choice["finish_reason"] != "length"
         yield fields | _estimated({"logprobs": choice.get("logprobs")})

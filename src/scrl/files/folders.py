@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from scrl.errors import ConfigError, InputError
+
+OWN_QUESTIONS = "questions.jsonl"
+"""Questions that a run was given from memory, in its folder."""
 
 
 def is_first_process() -> bool:
@@ -48,13 +52,16 @@ def folder_to_resume(out: Path | None, what: str, ways: str = "--out FOLDER") ->
 
 def new_run_folder(out: Path | None) -> Path:
     """The folder `out`, which must be new; without it, the next free number under runs/."""
-    if out is None:
-        runs = Path("runs")
+    if out is not None:
+        refuse_existing(out)
+        out.mkdir(parents=True)
+        return out
+    runs = Path("runs")
+    while True:  # until no other process is quicker
         numbers = [int(path.name) for path in runs.glob("*") if path.name.isdecimal()]
-        out = runs / f"{max(numbers, default=0) + 1:03}"
-    refuse_existing(out)
-    out.mkdir(parents=True)
-    return out
+        with suppress(FileExistsError):
+            (out := runs / f"{max(numbers, default=0) + 1:03}").mkdir(parents=True)
+            return out
 
 
 def shared_run_folder(out: Path | None) -> Path:

@@ -9,7 +9,7 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,11 @@ from scrl.evaluation.evaluate import Conditions, evaluate
 from scrl.evaluation.gold import gold_fields, require_gold, truth_for
 from scrl.files.run_state import Standing
 from scrl.listener import Listener
-from scrl.metrics import PASS_OR_MAJ, SETS
+from scrl.metrics import SETS
 from scrl.policy.model import LanguageModel, check_savable, load_model, model_identity
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question, Sampled
+from scrl.reporting.evaluations import EvaluationProtocol
 from scrl.reporting.text import counted, duration
 from scrl.sampling.settings import SamplingSettings
 from scrl.training.crediting import label_note, with_drawn
@@ -97,40 +98,58 @@ class BaseRun:
         Then every question without a label votes. `sample` draws the votes of some questions, `at_once` at a time;
         the name it is given, which seeds them, is that of the pass. Metrics of it; empty if no votes were due.
         """
-        config, state, rule, start = self.config, self.state, self.rule, time.perf_counter()
+        config, state = self.config, self.state
         this_pass = state.step // self.stream.steps_per_epoch
+        questions = [question for question in self.stream.questions if question.id not in state.label_votes.labels]
+        is_due = bool(questions) and config.votes_due(state.votes_pass, this_pass)
+        metrics = self._draw_votes(questions, this_pass, sample, at_once) if is_due else {}
         if config.votes_file is not None and not state.label_votes.votes:
             from scrl.lab.stored_groups import first_visits
 
             asked = [question.id for question in self.stream.questions]
-            state.label_votes = with_drawn(LabelVotes(), first_visits(config.votes_file, rule, asked), rule)
-            self._tell_labels()
-        questions = [question for question in self.stream.questions if question.id not in state.label_votes.labels]
-        if not (questions and config.votes_due(state.votes_pass, this_pass)):
-            return {}
+            self._give_labels(first_visits(config.votes_file, self.rule, asked))
+        return metrics
+
+    def _draw_votes(
+        self,
+        questions: Sequence[Question],
+        this_pass: int,
+        sample: Callable[[Sequence[Question], str], list[Sampled]],
+        at_once: int,
+    ) -> dict[str, float]:
+        """Draw votes on these questions; labels follow from them, unless a file decides."""
+        config, state, rule, start = self.config, self.state, self.rule, time.perf_counter()
         self.listener.note(f"{config.votes_per_question} votes on each of {counted(len(questions), 'question')}")
         name, drawn, tokens = f"votes-{this_pass}" if this_pass else "reference", list[Evidence](), 0
         for first in range(0, len(questions), at_once):  # not all at once: they would not fit into memory
             for sampled in sample(questions[first : first + at_once], name):
                 tokens += sum(each.tokens_drawn for each in sampled.samples_G)
-                classes = rule.classify(sampled.group)
-                truth = truth_for(rule, sampled.question, classes)
-                drawn.append(rule.evidence(sampled.group, classes, truth=truth))
+                drawn.append(rule.evidence(sampled.group))
             self.listener.progress("votes", len(drawn), len(questions))
         if "reference_share" in rule.needs and state.votes_pass is None:
             state.reference_shares = {each.group.question_id: max(each.tally.shares_K, default=0.0) for each in drawn}
         if config.label_votes in ("start", "round"):
-            state.label_votes = with_drawn(state.label_votes, drawn, rule)
+            self._give_labels(drawn)
             state.first_answers = {
                 each.group.question_id: majority_positive(each.tally, first_seen_wins=False) for each in drawn
             } | state.first_answers
-            self._tell_labels()
         state.votes_pass = this_pass
         votes, seconds = config.votes_per_question * len(questions), time.perf_counter() - start
         return {"votes_drawn": votes, "tokens_votes": tokens, "seconds_votes": seconds}
 
-    def _tell_labels(self) -> None:
-        if note := label_note(self.state.label_votes, self.rule, len(self.stream.questions)):
+    def _give_labels(self, voted: Iterable[Evidence]) -> None:
+        """Label questions by these votes, and say how many have a label now."""
+        state, rule, by_id = self.state, self.rule, {question.id: question for question in self.stream.questions}
+        known = [
+            replace(
+                each,
+                truth=truth_for(rule, by_id[each.group.question_id], each.classes),
+                reference_share=state.reference_shares.get(each.group.question_id),
+            )
+            for each in voted
+        ]
+        state.label_votes = with_drawn(state.label_votes, known, rule)
+        if note := label_note(state.label_votes, rule, len(by_id)):
             self.listener.note(note)
 
     @property
@@ -210,7 +229,7 @@ def outcome_notes(folder: RunFolder, say: Callable[[str], None]) -> Iterator[str
     evaluations, steps = folder.lines("evaluations.jsonl", say), folder.lines("metrics.jsonl", say)
     for name, words in SETS.items():
         records = [record for record in evaluations if record["benchmark"] == name]
-        if len(records) > 1:  # the first is that of the start model
+        if len(records) > 1 and records[0]["step"] == 0 and _are_alike(records[0], records[-1]):
             yield f"{words}: {_change(records[0], records[-1])}"
     if steps:
         tokens = sum(step["tokens"] + step.get("tokens_votes", 0) for step in steps)
@@ -220,20 +239,28 @@ def outcome_notes(folder: RunFolder, say: Callable[[str], None]) -> Iterator[str
         yield f"training took {tokens:,} sampled tokens and {duration(seconds)}{less}"
 
 
+def _are_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two evaluations asked the same questions in the same way; a resumed run may measure in another."""
+    is_same_way = EvaluationProtocol.of(one) == EvaluationProtocol.of(other)
+    return is_same_way and one.get("questions_digest") == other.get("questions_digest")
+
+
 def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """The vote before and after; without gold, how many questions have another answer now."""
     if after["answered"] < before["answered"] / 2:
         answered = f"{after['answered']:.0%} of the completions have an answer, {before['answered']:.0%} had"
         return f"WARNING: {answered}; the model is broken, so use the start model's answers"
-    for vote in (name for name in before if name.startswith("maj@") and PASS_OR_MAJ.fullmatch(name)):
-        which = f"the vote of {vote.removeprefix('maj@')} completions"
+    vote = f"maj@{before['samples']}"
+    if vote in before and vote in after:
+        which = f"the vote of {before['samples']} completions"
         words = f"{which} is right on {after[vote]:.1%}; the start model's was on {before[vote]:.1%}"
         worse = ". WARNING: that is worse; use the start model's answers (start_answer in answers.csv)"
         return words if after[vote] >= before[vote] else words + worse
     pairs = [(before["answers"][name]["votes"], after["answers"][name]["votes"]) for name in before["answers"]]
     changed = sum([vote[0] for vote in one[:1]] != [vote[0] for vote in two[:1]] for one, two in pairs)
     agree = f"{after['agreement']:.0%} of the completions agree with it, {before['agreement']:.0%} did"
-    return f"{changed} of {len(pairs)} have another most frequent answer than before; {agree}, which is not being right"
+    changed_on = f"the most frequent answer has changed on {changed} of {counted(len(pairs), 'question')}"
+    return f"{changed_on}; {agree} (agreement is not correctness)"
 
 
 def prepare(config: RunConfig, folder: RunFolder, listener: Listener, compute: ComputeSettings) -> BaseRun:

@@ -135,10 +135,10 @@ def take_steps(run: Run) -> None:
     if state.probe:
         had_signal = any(line["signal_share"] for line in state.history)
         run.listener.note(shift_note(shift(state.probe, run.language_model), config, had_signal=had_signal))
-    for note in outcome_notes(run.folder, run.listener.note):
-        run.listener.note(note)
     with finish_first(run.listener.note):
         run.save_last()
+    for note in outcome_notes(run.folder, run.listener.note):
+        run.listener.note(note)
 
 
 @contextmanager

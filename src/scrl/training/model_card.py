@@ -81,7 +81,7 @@ def _card(config: RunConfig, head: dict[str, Any], step: int | None, guard_stop:
 
 
 def _is_on_hub(model: str) -> bool:
-    return model.count("/") == 1 and not model.startswith((".", "/", "~"))
+    return model.count("/") == 1 and not model.startswith((".", "/", "~")) and not Path(model).is_dir()
 
 
 def _changes(export: Export, evaluations: Sequence[Mapping[str, Any]]) -> str:
