@@ -102,7 +102,9 @@ def drift(visits: Sequence[Mapping[str, Any]]) -> tuple[float, float, float]:
     """The last quarter of a run: share of questions labelled, labels right, and right among as many by first votes."""
     last = max(line["step"] for line in visits)
     late = [line for line in visits if line["step"] > 0.75 * last]
-    labels = [(line["votes"].get(line["positive"]), line["right"]) for line in late if line["positive"] is not None]
+    labels = [
+        (line["votes"].get(str(line["positive"])), line["right"]) for line in late if line["positive"] is not None
+    ]
     coverage = len(labels) / len(late)
     shares_Q, right_Q = first_votes(visits)
     kept = np.argsort(-shares_Q, kind="stable")[: max(1, round(coverage * len(shares_Q)))]
@@ -262,7 +264,7 @@ def drift_table() -> Table:
     rows = []
     for path in sorted((Path(__file__).parent.parent / "results").glob("*/scrl-*/votes.jsonl")):
         figures = drift([line.fields for line in read_json_lines(path)])
-        rows.append((f"{path.parent.parent.name}, seed {path.parent.name[-1]}", *(f"{100 * x:.0f}" for x in figures)))
+        rows.append((f"{path.parent.parent.name}/{path.parent.name}", *(f"{100 * x:.0f}" for x in figures)))
     header = ("run", "questions labelled", "labels right", "as many by first votes: right")
     return Table(header, tuple(rows), "SCRL's labels in the last quarter of each run, in %")
 

@@ -94,12 +94,16 @@ def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tm
         scrl.train(SMALL, ["Compute 1+1.", "What is \frac{1}{2}?"], out=tmp_path / "bad")
     with pytest.raises(scrl.InputError, match="tokenizer"):
         scrl.train(SMALL, ["Čo je 1+1?", "Compute 1+1."], out=tmp_path / "bad")  # refused after the folder was made
+    with pytest.raises(scrl.InputError, match=r"^questions\[1\]: .*surrogate"):
+        scrl.train(SMALL, ["Compute 1+1.", "half: \ud800"], out=tmp_path / "bad")
     assert not (tmp_path / "bad").exists()
     (tmp_path / "bare.yaml").write_text("model: embedded\nstepz: 3\n")
     with pytest.raises(scrl.DataError, match=r"bare\.yaml:2"):
         scrl.train(tmp_path / "bare.yaml", TEXTS, out=tmp_path / "bad")  # questions are not missing
     with pytest.raises(scrl.ConfigError, match=r"max_token"):
         scrl.sample("embedded", TEXTS, 2, max_token=40)
+    with pytest.raises(scrl.ConfigError, match="num_samples"):
+        scrl.sample("embedded", TEXTS, 0)
 
 
 def test_a_method_as_an_object_is_found_again_or_says_how(tmp_path, monkeypatch):
@@ -111,6 +115,8 @@ def test_a_method_as_an_object_is_found_again_or_says_how(tmp_path, monkeypatch)
     assert where_found(METHODS["ttrl"]) == "ttrl"
     with pytest.raises(scrl.ConfigError, match="method='my_methods:MINE'"):
         scrl.train(SMALL, TEXTS, out=tmp_path / "bad", method=replace(mine, name="nowhere"))
+    with pytest.raises(scrl.ConfigError, match="method='my_methods:MINE'"):
+        scrl.train(SMALL | {"method": replace(mine, name="nowhere")}, TEXTS, out=tmp_path / "bad")
 
 
 def test_a_run_on_questions_from_memory_is_resumed_from_any_folder(tmp_path, monkeypatch, no_report):

@@ -146,7 +146,7 @@ def test_sharpened_shares_label_more_and_less_rightly_and_never_better_than_the_
 
 def test_published_runs_are_no_more_right_than_the_start_at_their_coverage():
     rows = [[float(cell) for cell in row[1:]] for row in theory.drift_table().rows]
-    assert len(rows) == 6
+    assert len(rows) >= 8
     assert all(right <= start + 2 for _, right, start in rows)  # points; a run's last quarter has some 100 labels
 
 

@@ -87,13 +87,13 @@ def train(
     """
     from scrl.config import read_file, with_settings
     from scrl.engines.choice import check_engine, engine_of
-    from scrl.files.folders import OWN_QUESTIONS, is_first_process, num_processes, shared_run_folder
+    from scrl.files.folders import is_first_process, num_processes, shared_run_folder
 
     if isinstance(questions, str):  # a file or a benchmark, by name like all other settings
         settings["questions"], questions = questions, None
     rows = None if questions is None else [_row(question) for question in _as_questions(questions)]
     if rows is not None:
-        settings["questions"] = OWN_QUESTIONS  # checked before a folder is made; the path follows
+        settings["questions"] = "questions.jsonl"  # checked before a folder is made; the path follows
     values = read_file(Path(config)) if isinstance(config, str | Path) else config or {}
     method = settings.get("method", values.get("method") if isinstance(values, Mapping) else None)
     if isinstance(method, Method):
@@ -104,13 +104,13 @@ def train(
         raise InputError("questions: several processes need them in a file that all can read: give the name of one")
     folder = shared_run_folder(None if out is None else Path(out))
     if rows is not None:
-        file = folder / OWN_QUESTIONS
+        file = folder / "questions.jsonl"
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
         chosen = chosen.model_copy(update={"questions": str(file.resolve())})
     try:
         engine_of(chosen).train(chosen.with_steps(), folder, listener or Listener())
     except DataError as error:
-        if rows is None or error.path != (folder / OWN_QUESTIONS).resolve():
+        if rows is None or error.path != (folder / "questions.jsonl").resolve():
             raise
         place = "questions" if error.line is None else f"questions[{error.line - 1}]"
         raise InputError(f"{place}: {error.reason}") from error
@@ -122,10 +122,11 @@ def train(
 
 def resume(folder: str | Path, *, listener: Listener | None = None) -> TrainingResult:
     """Resume the run in `folder`, exactly as if it had never stopped."""
-    from scrl.engines.choice import engine_of
+    from scrl.engines.choice import check_engine, engine_of
     from scrl.training.run_folder import RunFolder
 
     config = RunFolder(Path(folder)).config()
+    check_engine(config)
     engine_of(config).resume(Path(folder), listener or Listener())
     return TrainingResult(Path(folder))
 
@@ -133,7 +134,8 @@ def resume(folder: str | Path, *, listener: Listener | None = None) -> TrainingR
 def _as_questions(questions: Questions) -> list[Question]:
     """Plain texts are numbered."""
     if isinstance(questions, str | Path):
-        raise InputError("questions: give a list of texts or scrl.Question; for one question, a list of one")
+        hint = "; a new folder is given as out=…" if isinstance(questions, Path) else ""
+        raise InputError(f"questions: give a list of texts or scrl.Question, for one question a list of one{hint}")
     numbered = []
     for number, question in enumerate(questions):
         if not isinstance(question, str | Question):

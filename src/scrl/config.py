@@ -95,8 +95,8 @@ class RunConfig(Settings):
     trained: int = Field(16, ge=2, description="M: completions trained on, of the N.")
     label_votes: str = Field(
         _DEFAULTS["label_votes"],
-        description="Whose votes decide labels and shares: those of the completions trained on (present), the start "
-        "model's (start), those drawn before each pass, a label once given being kept (round), or those of a file.",
+        description="Whose votes decide labels and shares: the step's own completions (present), the start model "
+        "(start), votes drawn before each pass, a label once given being kept (round), or a file of completions.",
     )
     label_completions: int | None = Field(
         None, ge=2, description="Votes per question for label_votes start and round; none: as many as `completions`."
@@ -193,12 +193,12 @@ class RunConfig(Settings):
         return self.draws_votes if drawn is None else self.label_votes == "round" and drawn < this_pass
 
     def vote_rounds(self, epochs: float) -> int:
-        """How often votes are drawn apart in this many passes over the questions, for those without a label."""
+        """How often votes are drawn separately in this many passes over the questions, for those without a label."""
         return self.draws_votes * (math.ceil(epochs) if self.label_votes == "round" else 1)
 
     @property
     def votes_per_question(self) -> int:
-        """How many completions of a question vote where votes are drawn apart."""
+        """How many completions of a question vote where votes are drawn separately."""
         return self.label_completions or self.completions
 
     @property

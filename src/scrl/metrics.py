@@ -38,7 +38,7 @@ STEP_METRICS = {
     "length_mean": "mean tokens per completion",
     "truncated_share": "completions cut at the token limit",
     "tokens": "tokens sampled in the step",
-    "tokens_saved": "tokens that the questions left out, which teach nothing, would have taken beside these",
+    "tokens_saved": "tokens that the questions left out, which teach nothing, would have taken",
     "votes_drawn": "votes that decide labels, drawn before the step (label_votes)",
     "tokens_votes": "tokens of these votes",
     "seconds_votes": "seconds spent on votes that decide labels",

@@ -141,6 +141,8 @@ def test_answers_are_read_as_the_evaluation_that_wrote_them_did(tmp_path, call):
         assert ("last-number" in error) == bool(answered)
         summary = json.loads((tmp_path / "summary.json").read_text())
         assert summary["no_answer_share"] == 1 - answered / 4
+    (tmp_path / "eval" / "evaluation.yaml").write_text("reader: sound:last-number\n")
+    assert call("label", file, "--method", "ttrl")[0] == 0
     write_lines(file.with_name("other.jsonl"), lines)
     code, _, error = call("label", tmp_path / "eval")
     assert (code, error.count(".jsonl")) == (2, 2)  # which of the two?

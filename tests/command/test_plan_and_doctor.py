@@ -32,7 +32,7 @@ def test_the_plan_counts_what_a_run_will_do_and_writes_nothing(tmp_path, call):
     assert first.endswith("--gpus 1 --gpu-memory 24")
     assert "contrast-label: 8 questions × 16 completions → 16 trained → 128 sequences → 8 updates a step" in lines
     # 12 · 8 updates; 64 questions are 8 steps; 12 · 8 · 16 completions and twice 64 · 16 votes of 72 tokens
-    assert "12 steps, 96 updates, 1.5 epochs of 64 questions; up to 258,048 tokens sampled" in lines
+    assert "12 steps, 96 updates, 1.5 passes over 64 questions; up to 258,048 tokens sampled" in lines
     assert any(line.startswith("757,888 weights; about ") for line in lines)
     # best has 4 bytes a weight, last 12, twice while the second replaces the first
     assert any(line.startswith("up to 0.021 GB ") for line in lines)
@@ -44,7 +44,7 @@ def test_the_plan_counts_what_a_run_will_do_and_writes_nothing(tmp_path, call):
 def test_without_steps_a_run_takes_passes_over_its_questions():
     plan = make_plan(config(limit=10, questions_per_step=4, steps=None, completions=8, trained=4))
     # 10 questions are 3 steps of 4, 4 and 2; PASSES is 4
-    assert any(line.startswith("12 steps, 40 updates, 4.0 epochs of 10 questions") for line in plan.lines)
+    assert any(line.startswith("12 steps, 40 updates, 4.0 passes over 10 questions") for line in plan.lines)
 
 
 def test_votes_that_decide_are_counted():

@@ -209,6 +209,7 @@ def test_verl_is_refused_beside_the_trl_that_it_cannot_import_from(monkeypatch, 
 def test_completions_are_graded_as_ever():
     assert compute_score("scrl", "so \\boxed{5}", "5") == {"score": 1.0, "acc": 1.0, "answered": 1.0}
     assert compute_score("scrl", "so \\boxed{6}", "#### 5") == {"score": 0.0, "acc": 0.0, "answered": 1.0}
+    assert compute_score("scrl", "2 + 2 = 5, so \\boxed{5}", "5", reader="sound:boxed")["score"] == 1.0  # one alone
     assert compute_score("scrl", "so it is 5", "5") == {"score": 0.0, "acc": 0.0, "answered": 0.0}
     assert compute_score("scrl", "so it is 5", "5", {"index": 0}, reader="last-number")["score"] == 1.0
     assert [compute_score("scrl", "\\boxed{3.142}", "3.14", significant_digits=n)["score"] for n in (None, 3)] == [0, 1]

@@ -205,6 +205,8 @@ def test_label_audit_and_sweep_read_them_and_say_so(tmp_path):
         ({"prompt": "p", "completion": "\\boxed{4}", "answer": []}, [(None, False)]),
         ({"prompt": "p", "completions": ["\\boxed{4}"] * 2, "answer": ["4", "5"]}, [(None, True)] * 2),
         ({"doc_id": 0, "doc": {}, "target": ["4", "5"], "resps": [["\\boxed{4}"]]}, [(None, True)]),
+        ({"id": "r", "choices": [{"text": "\\boxed{4}"}], "gold": ["4"]}, [("4", False)]),
+        ({"step": 1, "prompt": "p", "completion": "\\boxed{4}", "advantage": 0.5, "answer": ["4"]}, [("4", False)]),
         ({"input": "a", "output": "b", "gts": ["4", "5"], "score": 0.0, "step": 1}, [(None, True)]),
     ],
 )

@@ -197,7 +197,7 @@ def test_the_best_of_another_run_is_no_model_and_no_run_goes_on_beside_it(run, n
         shutil.rmtree(run / best)
         shutil.copytree(other / best, run / best)
         for use in (*USES.values(), lambda run, _: go_on(run)):
-            with pytest.raises(InputError, match=r"best: is of another run"):
+            with pytest.raises(InputError, match=r"best: belongs to another run"):
                 use(run, "best")
 
 

@@ -21,6 +21,7 @@ HARD = (
     "completions=8", "trained=4", "steps=5", "credit.min_contrast=0.4", "evaluation.completions=0", "sampling.temperature=1",
 )  # fmt: skip
 """Two steps are a pass over the questions."""
+SHORT = ("steps=1", "probe=0", "completions=4", "trained=4", "sampling.max_tokens=24", "evaluation.completions=0")
 MODES = ("label_votes=start", "label_votes=round")
 
 
@@ -175,6 +176,21 @@ def test_votes_of_a_file_decide(tmp_path, no_report):
     go_on(tmp_path / "run")
     with pytest.raises(InputError, match="label_votes"):
         do(tmp_path / "other", *HARD, f"label_votes={file}")
+
+
+@pytest.mark.parametrize("votes", ["start", "round", "a file"])
+def test_restrain_knows_how_sure_the_start_model_was_whoever_votes(votes, tmp_path, no_report):
+    votes = votes_file(tmp_path / "votes.jsonl", str) if votes == "a file" else votes
+    run, _ = do(tmp_path / "run", *HARD[:2], *SHORT, "method=restrain", f"label_votes={votes}")
+    assert len(run.state.reference_shares) == len(run.state.label_votes.votes) == 12
+    assert metrics(tmp_path / "run")[0]["votes_drawn"] == 4 * 12
+
+
+def test_votes_of_a_file_hide_no_gold_of_the_questions(tmp_path, no_report):
+    golds = [question.gold for question in arithmetic_questions("medium", 12)]
+    votes = votes_file(tmp_path / "votes.jsonl", golds.__getitem__)
+    run, _ = do(tmp_path / "run", *HARD[:2], *SHORT, "method=oracle", f"label_votes={votes}")
+    assert list(run.state.label_votes.labels.values()) == golds
 
 
 def test_a_file_without_votes_on_a_question_is_refused(tmp_path, no_report):

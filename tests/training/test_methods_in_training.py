@@ -213,7 +213,7 @@ def test_rewards_are_the_shares_here_less_those_elsewhere_and_a_stopped_run_goes
 
 def test_a_small_stream_is_told_that_popularity_never_counts(tmp_path):
     _, listener = do(tmp_path / "run", *STREAM, "questions=arithmetic:easy:train:4", "steps=1")
-    assert any(note.startswith(f"{FEW}, and only 3") for note in listener.notes)
+    assert any(note.startswith(f"{FEW}; there are only 3") for note in listener.notes)
 
 
 def test_one_question_is_refused_before_anything_is_written(tmp_path):

@@ -63,7 +63,7 @@ def _devices() -> Iterator[str]:
     import torch
 
     if not torch.cuda.is_available():
-        yield "none  GPU: training runs on the CPU: models up to some 100 million weights"
+        yield "none  GPU (training runs on the CPU, for models up to about 100 million weights)"
         return
     for number in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(number)

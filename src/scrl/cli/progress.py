@@ -46,7 +46,7 @@ class PlainProgress(Lines, Listener):
         self.now_and_then(f"step {done}/{self._steps}: {words}; {_agreement(metrics)}", done in (1, self._steps))
 
     def progress(self, benchmark: str, questions: int, total: int) -> None:
-        self.now_and_then(f"{benchmark}: sampled {questions} of {total} questions")
+        self.now_and_then(f"{SETS.get(benchmark, benchmark)}: sampled {questions} of {total} questions")
 
     def tokens(self, done: int, most: int) -> None:
         self.now_and_then(f"completions being drawn have {done} of at most {most} tokens", seconds=30)

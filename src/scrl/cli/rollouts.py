@@ -37,7 +37,7 @@ def rollouts(*words: Words, out: Path) -> None:
 
     alone, given = settings_in(["--completions" if word == "-n" else word for word in words], NAMES)
     if alone or not {"endpoint", "model", "questions"} <= given.keys():
-        got = f"; {alone[0]!r} has no name before it" if alone else ""
+        got = f"; {alone[0]!r} follows no option name" if alone else ""
         raise ConfigError(f"scrl rollouts: give --endpoint, --model and --questions{got}")
     settings = build_settings(given)
     sampling, console = settings.sampling, plain_console()

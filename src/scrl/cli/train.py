@@ -77,11 +77,9 @@ def train(
         console.print("verl's own files and command are written where --out names a folder", soft_wrap=True)
     if dry_run and (out is None or config.engine != "verl"):
         return
-    from scrl.training.interrupts import stop_on_sigterm
-
     folder = shared_run_folder(out)
     console.print(f"writing to {folder}", soft_wrap=True)
-    with removed_if_empty(folder), stop_on_sigterm():
+    with removed_if_empty(folder):
         if dry_run:
             from scrl.engines.verl.run import prepare
 

@@ -111,4 +111,4 @@ def require_others(questions: Sequence[str], name: str) -> None:
 def few_others(others: int) -> str:
     """What the first step says about p̄ where it starts at 0; `others` is how many there are in the whole stream."""
     first = f"the other questions' votes (p̄, stock answers) count once {MIN_OTHERS} of them have been seen"
-    return f"{first}, and only {others} can be: they never count" if others < MIN_OTHERS else first
+    return f"{first}; there are only {others}, so they never count" if others < MIN_OTHERS else first

@@ -39,22 +39,16 @@ STOCK_FIGURES = ("stock_share", "stock_label_share", "push_stock")
 """Figures about stock answers, which need no gold; each is reported as its mean over the groups that have it."""
 
 
-def stock_figures(credit: Credit) -> dict[str, float]:
-    """STOCK_FIGURES of a group: none while too few other questions have been seen, the second only with a label."""
-    if not credit.stock:
-        return {}
-    is_stock_G = gives(credit.tally, credit.stock)
-    figures = {"stock_share": float(is_stock_G.mean()), "push_stock": push(credit, is_stock_G)}
-    if credit.labels.positive is not None:
-        figures["stock_label_share"] = float(credit.labels.positive in credit.stock)
-    return figures
-
-
 def stock_values(credits: Sequence[Credit]) -> dict[str, list[float]]:
-    """Each of STOCK_FIGURES for the groups that have it; absent where none has."""
-    found = [stock_figures(credit) for credit in credits]
-    values_by_name = {name: [each[name] for each in found if name in each] for name in STOCK_FIGURES}
-    return {name: values for name, values in values_by_name.items() if values}
+    """Each of STOCK_FIGURES for the groups that have it: once enough others have been seen, the second with a label."""
+    values: dict[str, list[float]] = {name: [] for name in STOCK_FIGURES}
+    for credit in (each for each in credits if each.stock):
+        is_stock_G = gives(credit.tally, credit.stock)
+        values["stock_share"].append(float(is_stock_G.mean()))
+        values["push_stock"].append(push(credit, is_stock_G))
+        if credit.labels.positive is not None:
+            values["stock_label_share"].append(float(credit.labels.positive in credit.stock))
+    return {name: found for name, found in values.items() if found}
 
 
 def group_metrics(

@@ -1,7 +1,7 @@
-"""The votes that decide labels, where they are not those of the completions trained on.
+"""The votes that decide labels, where the step's own completions do not vote.
 
 A share of the votes says how likely an answer is right only for a model that was not trained to agree. So labels, the
-answers ruled out, p and p̄ may come from votes of their own, drawn apart from the completions that earn by them:
+answers ruled out, p and p̄ may come from votes of their own, drawn separately from the completions they reward:
 
     present   the completions of the step vote themselves, as in the paper
     start     the start model's votes, drawn once before the first step

@@ -40,7 +40,6 @@ IN_WORDS = {BOXED: NUMBER, BOXED_SYSTEM: NUMBER_SYSTEM}
 
 @dataclass(frozen=True, slots=True)
 class PromptStyle:
-    origin: str
     system: str = ""
     """If empty, no system message is sent, and the template may insert its own."""
     instruction: str = BOXED
@@ -51,13 +50,13 @@ class PromptStyle:
 
 
 STYLES: dict[str, PromptStyle] = {
-    "qwen": PromptStyle("the paper's appendix, Qwen2.5-3B", system=HELPFUL_SYSTEM),
-    "qwen-math": PromptStyle("the paper's appendix, Qwen2.5-Math-7B", system=BOXED_SYSTEM, instruction=""),
-    "llama": PromptStyle("not in the paper: Llama's own template, the instruction of Qwen2.5-3B"),
-    "qwen3": PromptStyle("not in the paper: Qwen3's own template without thinking", thinking=False),
-    "qwen3-thinking": PromptStyle("the paper's Qwen3-4B: its own template, thinking mode enabled", thinking=True),
-    "chat": PromptStyle("any other chat template"),
-    "plain": PromptStyle("a base model without a template: the question, the instruction, a new line", is_chat=False),
+    "qwen": PromptStyle(system=HELPFUL_SYSTEM),  # the paper's Qwen2.5-3B
+    "qwen-math": PromptStyle(system=BOXED_SYSTEM, instruction=""),  # the paper's Qwen2.5-Math-7B
+    "llama": PromptStyle(),  # not in the paper: the instruction of Qwen2.5-3B
+    "qwen3": PromptStyle(thinking=False),  # not in the paper
+    "qwen3-thinking": PromptStyle(thinking=True),  # the paper's Qwen3-4B
+    "chat": PromptStyle(),
+    "plain": PromptStyle(is_chat=False),  # a base model without a template: question, instruction, a new line
 }
 
 

@@ -137,13 +137,13 @@ def _read_txt(path: Path) -> RawTable:
     lines, notes = _lines(path)
     asked = [(line, text) for line, text in lines if not _HEADING.match(text)]
     if len(asked) < len(lines):
-        notes = (*notes, f"Headings (#) are no questions: {len(lines) - len(asked)} left out.")
+        notes = (*notes, f"Headings (#) are not questions: {len(lines) - len(asked)} left out.")
     if asked and all(_ITEM.match(text) for _, text in asked):
         asked = [(line, _ITEM.sub("", text, count=1)) for line, text in asked]
         notes = (*notes, "The numbers or bullets of the list are left out.")
     elif any(_ITEM.match(text) for _, text in asked):
         line, text = next((line, text) for line, text in asked if not _ITEM.match(text))
-        others = f"the others are questions, too, first line {line}: {text[:40]!r}"
+        others = f"the other lines count as questions too, first line {line}: {text[:40]!r}"
         notes = (*notes, f"Some lines are items of a list; {others}.")
     rows = [RawRow(str(path), i, line, {"question": text}) for i, (line, text) in enumerate(asked)]
     return RawTable(rows, ("Each line is one question.", *notes))

@@ -164,7 +164,9 @@ def with_answers(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, 
 
 def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[AnswerRow]:
     if min(number, len(rows)) < MIN_CHECKS:
-        raise InputError(f"--draw-check: needs at least {MIN_CHECKS} questions; got {number} of {len(rows)}")
+        raise InputError(
+            f"--draw-check: at least {MIN_CHECKS} of the {len(rows)} questions must be checked; got {number}"
+        )
     return random.Random(seed).sample(rows, min(number, len(rows)))  # noqa: S311 - no secret
 
 

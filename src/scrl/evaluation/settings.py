@@ -47,7 +47,7 @@ class MeasurementSettings(Settings):
 
     model: ModelName = Field(description="A model folder (also RUN/checkpoints/last), a hub id, or `embedded`.")
     benchmarks: tuple[str, ...] = Field(
-        min_length=1, description="Benchmarks, or files of questions, with gold answers where they are measured."
+        min_length=1, description="Benchmarks, or files of questions; accuracy needs gold answers in them."
     )
     samples: int = Field(16, ge=1, description="Completions per question.")
     sampling: SamplingSettings = SAMPLING

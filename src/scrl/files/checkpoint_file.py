@@ -66,7 +66,7 @@ def refuse_foreign(folder: Path) -> None:
     except InputError:
         return
     if len(runs) > 1:
-        raise InputError(f"{folder}: is of another run than {last}; put back that of its own run, or use {last}")
+        raise InputError(f"{folder}: belongs to another run than {last}; put back that of its own run, or use {last}")
 
 
 def check_if_checkpoint(folder: Path) -> None:

@@ -9,9 +9,6 @@ from pathlib import Path
 
 from scrl.errors import ConfigError, InputError
 
-OWN_QUESTIONS = "questions.jsonl"
-"""Questions that a run was given from memory, in its folder."""
-
 
 def is_first_process() -> bool:
     """Whether this is the first of the processes that torchrun or accelerate started, or the only one."""

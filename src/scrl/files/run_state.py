@@ -66,7 +66,7 @@ def read_state(path: Path, record: type[Record]) -> Record:
     """The state in a file as this record, a part of it or all; another version, or a damaged file, is refused."""
     fields = read_object(path)
     if (version := fields.get("version")) != VERSION:
-        reason = f"is of version {version!r:.50} of a run's state, and this scrl reads version {VERSION}"
+        reason = f"has version {version!r:.50} of a run's state, and this scrl reads version {VERSION}"
         raise DataError(path, f"{reason}; use the scrl that wrote it, or start anew")
     try:
         return TypeAdapter(record).validate_json(json.dumps(fields))

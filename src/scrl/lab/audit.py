@@ -27,7 +27,7 @@ from scrl.lab.verdict import PAPER, verdict
 from scrl.records import Credit
 
 SCHEMA_VERSION = 1
-AUDITED = ("ttrl", "scrl", "contrast", "contrast-label", "compass", "restrain", "oracle")
+AUDITED = ("ttrl", "scrl", "contrast", "contrast-label", "compass", "oracle")
 """The methods looked at by default: those with labels or pushes that cost little to compute."""
 POPULAR_SHARE = 0.06
 """A label is popular elsewhere from this mean share over the other questions. With answers spread over 20 values or

@@ -1,8 +1,8 @@
 """Completions from a server that speaks OpenAI's protocol: one request each, retried until it is answered.
 
 Every request has its own connection: on one that is kept alive, a server that answers twice would answer the next
-question with the completion of this one. The `openai` client would be one more dependency around the
-same code: it neither limits the size of an answer nor knows that a busy server is answering our other requests.
+question with the completion of this one. The `openai` client would be one more dependency around the same code: it
+neither limits the size of an answer nor knows that a busy server is answering our other requests.
 """
 
 from __future__ import annotations

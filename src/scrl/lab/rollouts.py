@@ -33,8 +33,8 @@ _OTHERWISE = "or give another file with --out"
 SUSPECT_REPEATS = 8
 """A confident model repeats itself too, but hardly eight times in full sentences."""
 REPEATS_NOTE = (
-    "Completions of the same question are word for word the same: does the server draw them? Some take the likeliest "
-    "token whatever the temperature (transformers serve: set do_sample in the model's generation_config.json)."
+    "Completions of the same question are word for word the same: is the server sampling at all? Some take the "
+    "likeliest token whatever the temperature (transformers serve: set do_sample in generation_config.json)."
 )
 
 
@@ -162,7 +162,8 @@ def _read(path: Path, questions: Mapping[str, Question], completions: int) -> tu
                 raise DataError(path, f"is not what scrl rollouts wrote; remove the line, {_OTHERWISE}", number)
             question = questions.get(question_id)
             if question is None or (question.text, question.gold) != (fields.get("question"), fields.get("gold")):
-                reason = f"answers {question_id!r}, {fields.get('question')!r}, which is no such question; put it back"
+                answered = f"{question_id!r}, {fields.get('question')!r}"
+                reason = f"holds a completion of {answered}, which is not asked; put that question back"
             elif sample >= completions:
                 reason = f"has completion {sample + 1} of {question_id!r}; ask for as many (--completions)"
             elif (question_id, sample) in stored:

@@ -132,7 +132,7 @@ def _gate(audit: Mapping[str, Any]) -> Iterator[Finding]:
         return
     words = (
         f"Entropy gate not informative: where the right answer is rare (groups: {auroc['groups']}), {_of(auroc)} of "
-        "the wrong rare answers are more uncertain than it, and a coin would give 50 %. What scrl rules out, it "
+        "the wrong rare answers are more uncertain than it, and a coin would give 50%. What scrl rules out, it "
         "rules out for being rare."
     )
     yield Finding("gate_not_informative", words, {"rare_entropy_auroc": auroc})

@@ -47,7 +47,7 @@ class Work:
     """One step of a run. Rows are completions; a prompt has `prompt` tokens."""
 
     questions: int
-    """Groups of completions: a method may ask a question twice."""
+    """One group of completions each."""
     sampled_rows: int
     trained_rows: int
     updates: int

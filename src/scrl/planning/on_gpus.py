@@ -140,7 +140,7 @@ def gpu_lines(plan: GpuPlan) -> Iterator[str]:
         if option.fit is not None:
             yield from _fit_lines(plan, option.fit)
         elif option.refusal is None:
-            yield f"{option.layout}: does not fit, needs {option.least / GIB:.1f} a GPU at least"
+            yield f"{option.layout}: does not fit: needs at least {option.least / GIB:.1f} GiB on each GPU"
         elif words := refusals.pop(option.layout.engine, None):  # the same for all layouts of an engine
             yield from wrap(f"{option.layout.engine}: refused. {words}", WIDTH, subsequent_indent="  ")
 

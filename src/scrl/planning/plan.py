@@ -76,7 +76,7 @@ def make_plan(config: RunConfig) -> Plan:
         *dict.fromkeys((*notes, *more)),
         f"{config.method}: {counted(work.questions, 'question')} × {config.completions} completions → "
         f"{config.trained} trained → {work.trained_rows} sequences → {counted(work.updates, 'update')} a step",
-        f"{counted(config.steps, 'step')}, {counted(updates, 'update')}, {epochs:.1f} epochs of "
+        f"{counted(config.steps, 'step')}, {counted(updates, 'update')}, {epochs:.1f} passes over "
         f"{counted(len(questions), 'question')}; up to "
         f"{completions * config.sampling.max_tokens:,} tokens sampled",
         f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and activations on "
@@ -120,7 +120,7 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
     if "elsewhere" in rule.needs and num_questions <= MIN_OTHERS:
         yield few_others(num_questions - 1)
     if config.guard.mode != "off" and config.steps < 2 * config.guard.window:
-        yield f"guard.window: lower it; of {config.steps} steps, the guard looks from {2 * config.guard.window} on"
+        yield f"guard.window: it looks after {2 * config.guard.window} steps, and there are {config.steps}; lower it"
     if config.reader == "choice" and getattr(rule.settings, "elsewhere_weight", None):
         yield f"reader choice: if {REPEATED}"
     usual = OptimizerSettings().learning_rate if config.lora is None else ADAPTER_LEARNING_RATE
@@ -131,7 +131,7 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
         yield f"held-out questions are read like the others, as {config.reader}, though theirs would be {other}"
     if not config.sampling.temperature:
         yield ALL_EQUAL
-    elif config.sampling.is_restricted:
+    elif config.sampling.top_p < 1 or config.sampling.top_k:
         yield "sampling.top_p or top_k bias the ratio in the loss, which is that of the unrestricted policy"
     if config.probe and config.engine != "local":
         yield f"engine {config.engine} trains without a probe: look at some completions first, with scrl evaluate"

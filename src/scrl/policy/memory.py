@@ -31,8 +31,8 @@ def set_up_allocator(compute: ComputeSettings) -> None:
     """Let segments of a GPU's memory grow. Torch reads this when it first uses the GPU: call it before.
 
     No two updates have rows of the same lengths, and a memory block that is a little too small would have to be
-    allocated anew, which takes milliseconds: segments that can grow avoid that. A
-    sampler of the user's own may not give such memory back, and a variable that the user has set is left alone.
+    allocated anew, which takes milliseconds: segments that can grow avoid that. A sampler of the user's own may not
+    give such memory back, and a variable that the user has set is left alone.
     """
     is_ours = compute.sampler == "local" and compute.device != "cpu" and torch.cuda.is_available()
     if is_ours and not any(name in os.environ for name in ALLOCATOR):

@@ -51,7 +51,7 @@ class LanguageModel:
 
 @contextlib.contextmanager
 def in_eval_mode(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Without gradients, and without dropout in these modules, which is all that `eval` does, but takes longer for."""
+    """No gradients, and these modules in eval mode; faster than `model.eval()`, which walks all of them."""
     training = [module for module in modules if module.training]
     for module in training:
         module.training = False
@@ -132,8 +132,8 @@ def _check_files(folder: Path, weights: int) -> None:
     held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     if 0 < held < weights:  # a byte each is the least; there are none on the hub, or in a folder of pickles
         raise InputError(
-            f"model: {folder}: its config.json is of {weights:,} weights, and its files have {held:,} bytes; is the "
-            "download complete, and the config its own?"
+            f"model: {folder}: its config.json describes {weights:,} weights, and its files have {held:,} bytes; is "
+            "the download complete, and the config its own?"
         )
 
 
@@ -344,8 +344,8 @@ def first_line(error: BaseException) -> str:
 def quiet_progress() -> Iterator[None]:
     """Hide the progress bars of transformers: a run has its own.
 
-    And peft's warning that it assumes an unchanged vocabulary where it finds no config.json of the base model (whose
-    folder is an adapter's, or on the hub while offline): it is unchanged.
+    Also peft's warning that it found no config.json of the base model (whose folder is an adapter's, or on the hub
+    while offline) and assumes an unchanged vocabulary, which is true here.
     """
     from transformers.utils import logging
 

@@ -81,7 +81,7 @@ class _Scheduled:
     def __init__(self, settings: OptimizerSettings, updates: int) -> None:
         self._settings = settings
         self.updates = updates
-        """Those of the whole run, which the schedule needs; they may become known only in its course."""
+        """Updates of the whole run, for the schedule; may change as the run goes on."""
         self.update = 0
 
     @property

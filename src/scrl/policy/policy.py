@@ -167,7 +167,7 @@ class Policy:
         return self._pass_memory.tokens(free_room(device) - self.optimizer.bytes_to_come)
 
     def _recompute(self) -> str | None:
-        """Keep no activations from now on; returns what changed, or None if that is so already, or the model cannot."""
+        """Keep no activations from now on; returns what changed; None if it does so already or cannot."""
         if self.is_checkpointed or not plain_model(self._model).supports_gradient_checkpointing:
             return None
         recompute_activations(self._model)

@@ -16,7 +16,7 @@ KLEstimate = Literal["k1", "k2", "k3", "k3-capped"]
 class LossSettings(Settings):
     """How advantages become a loss."""
 
-    ratio: Literal["token", "completion"] = Field("token", description="r per token (GRPO), or completion (GSPO).")
+    ratio: Literal["token", "completion"] = Field("token", description="ρ per token (GRPO) or per completion (GSPO).")
     clip_low: float = Field(0.2, ge=0, description="ε_low: the ratio is clipped below 1 − ε_low.")
     clip_high: float = Field(0.2, ge=0, description="ε_high: the ratio is clipped above 1 + ε_high.")
     dual_clip: float | None = Field(None, gt=1, description="c: with a negative advantage the loss is at most −c·Â.")
@@ -52,7 +52,9 @@ class OptimizerSettings(Settings):
         5e-7, gt=0, description=f"The highest learning rate; with an adapter {ADAPTER_LEARNING_RATE:g} unless given."
     )
     warmup: float = Field(0.03, ge=0, le=1, description="Share of all updates over which it rises linearly.")
-    schedule: Literal["cosine", "constant"] = Field("cosine", description="Afterwards: fall to 0, or stay.")
+    schedule: Literal["cosine", "constant"] = Field(
+        "cosine", description="After the warm-up: half a cosine down to 0, or constant."
+    )
     weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradients with a larger norm are scaled down to it.")
     state: Literal["float32", "bfloat16"] = Field(
@@ -63,13 +65,13 @@ class OptimizerSettings(Settings):
 class LoraSettings(Settings):
     """A low-rank adapter instead of all weights."""
 
-    rank: int = Field(16, ge=1, description="Rank of the adapter, which all linear layers get; its output is doubled.")
+    rank: int = Field(16, ge=1, description="Rank r of the adapter on every linear layer (α = 2 r).")
 
 
 class ComputeSettings(Settings):
     """What runs where, and how much at a time.
 
-    None of this changes what is computed, except for rounding; but another sampler draws other random numbers.
+    None of this changes what is computed, except for rounding; but a different sampler draws different random numbers.
     """
 
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps.")

@@ -20,8 +20,3 @@ class SamplingSettings(Settings):
     top_k: int = Field(0, ge=0, description="Keep this many of the likeliest tokens (0: all).")
     max_tokens: int = Field(1024, ge=1, description="A completion is cut after this many tokens.")
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), description="Texts that end a completion.")
-
-    @property
-    def is_restricted(self) -> bool:
-        """Whether some tokens cannot be drawn, although the policy gives them a probability."""
-        return self.temperature == 0 or self.top_p < 1 or self.top_k > 0

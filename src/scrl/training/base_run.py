@@ -154,7 +154,7 @@ class BaseRun:
 
     @property
     def deciding_votes(self) -> LabelVotes | None:
-        """The votes that decide; None: those of the completions that are paid."""
+        """The votes that decide; None: those of the step's own completions."""
         return None if self.config.label_votes == "present" else self.state.label_votes
 
     @property

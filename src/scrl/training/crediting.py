@@ -23,7 +23,7 @@ from scrl.reporting.text import counted
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crediting:
-    """A rule, and what serves a method's needs."""
+    """A rule, with what its method needs to see."""
 
     rule: CreditRule
     reference_shares: dict[str, float] = field(default_factory=dict)
@@ -79,7 +79,9 @@ def label_note(votes: LabelVotes, rule: CreditRule, questions: int) -> str | Non
     if not rule.method.has_labels:
         return None
     if rule.is_silent_without_label and not votes.labels:
-        fix = f"Ask less of a label (scrl methods {rule.method.name}), or take another method (scrl methods)."
+        fix = (
+            f"Lower the threshold for a label (scrl methods {rule.method.name}), or take another method (scrl methods)."
+        )
         if getattr(rule.settings, "elsewhere_weight", None):
             fix += f" If {REPEATED}."
         raise TrainingError(f"label_votes: no question has a label, so there is nothing to train on. {fix}")

@@ -26,7 +26,7 @@ from scrl.reporting.evaluations import best_step_of, read_evaluations
 from scrl.training.interrupts import finish_first
 from scrl.training.model_card import Export, export_card
 from scrl.training.run_folder import RunFolder
-from scrl.training.state import MAY_CHANGE, MAY_MOVE, SavedSettings, permitted_changes
+from scrl.training.state import MAY_CHANGE, SavedSettings, permitted_changes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -69,7 +69,7 @@ def find_checkpoint(place: Path, name: str | None = None) -> Checkpoint:
     if not any((folder / each).is_file() for each in ("config.json", ADAPTER)):
         raise InputError(f"{folder}: holds no model (neither config.json nor {ADAPTER}); is the checkpoint complete?")
     if (state := state_file(run / "checkpoints" / "last")) is not None:
-        permitted_changes(read_state(state, SavedSettings).settings, config, MAY_CHANGE + MAY_MOVE)
+        permitted_changes(read_state(state, SavedSettings).settings, config, MAY_CHANGE)
     return Checkpoint(run, config, folder, step_of(folder))
 
 

@@ -198,7 +198,7 @@ class Run(BaseRun):
 
     @property
     def crediting(self) -> Crediting:
-        """The rule, and what serves its needs."""
+        """The rule, with what its method needs to see."""
         return Crediting(self.rule, self.state.reference_shares, self.state.last_votes, self.deciding_votes)
 
     def probe(self) -> None:
@@ -236,8 +236,8 @@ class Run(BaseRun):
     def update(self, groups_B: Sequence[CreditedGroup]) -> UpdateReport:
         """The optimizer steps of one step.
 
-        The local sampler keeps its memory and captured graphs meanwhile, unless memory ran out once. It never does so
-        in the first update, in which an optimizer may allocate its state.
+        The local sampler keeps its memory and captured graphs meanwhile, unless memory ran out once. In the
+        first update it always gives them back: the optimizer may allocate its state then.
         """
         is_local, is_first = isinstance(self.sampler, LocalSampler), self.policy.optimizer.update == 0
         is_kept = is_local and not is_first and not self.state.is_released

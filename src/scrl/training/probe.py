@@ -106,7 +106,7 @@ def probe_notes(probe: Probe, config: RunConfig) -> Iterator[str]:
     answered, counts = count_by_reader(probe.samples, config.reader)
     words = [f"{answered} of {total} completions of the start model have an answer ({config.reader})"]
     if answered < FEW_ANSWERED * total:
-        words.append("found by others: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
+        words.append("found by other readers: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
     if probe.num_cut:
         words.append(f"{probe.num_cut} cut at {most} tokens")
     words.append(f"{np.mean([len(sample.tokens_T) for sample in probe.samples]):.0f} tokens on average")
@@ -116,7 +116,7 @@ def probe_notes(probe: Probe, config: RunConfig) -> Iterator[str]:
         name = "sampling.max_tokens: too short" if is_mostly_cut else "reader: too few answers"
         fix = f"Try {'; '.join(ways)}." if ways else "Try another prompt.instruction or model."
         end = f"The first completion ends in {probe.samples[0].text[-80:]!r}."
-        raise InputError(f"{name}: {'; '.join(words)}. {fix} Or --probe 0, which trains unseen. {end}")
+        raise InputError(f"{name}: {'; '.join(words)}. {fix} Or skip this check with --probe 0. {end}")
     yield f"probe: {'; '.join(words)}"
     if ways:
         yield f"{'WARNING: many are cut; ' if probe.num_cut > MANY_CUT * total else ''}consider {'; '.join(ways)}"

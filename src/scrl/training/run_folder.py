@@ -25,7 +25,6 @@ from safetensors import SafetensorError
 from scrl.config import RunConfig, read_config, write_config
 from scrl.errors import InputError, TrainingError
 from scrl.files.checkpoint_file import check_sums, file_sum, write_sums
-from scrl.files.folders import OWN_QUESTIONS
 from scrl.files.jsonl import read_json_lines
 from scrl.files.whole_files import give_usual_mode, only_writer, refuse_links, sync, sync_all
 from scrl.optional_deps import installed_version
@@ -57,9 +56,7 @@ class RunFolder:
     def config(self) -> RunConfig:
         if not (self.path / "config.yaml").is_file():
             raise InputError(f"{self.path}: there is no run to resume here (no config.yaml)")
-        config, own = read_config(self.path / "config.yaml"), (self.path / OWN_QUESTIONS).resolve()
-        has_moved = Path(config.questions).name == own.name and not Path(config.questions).exists() and own.is_file()
-        return config.model_copy(update={"questions": str(own)}) if has_moved else config
+        return read_config(self.path / "config.yaml")
 
     @property
     def resume_command(self) -> str:
@@ -98,7 +95,7 @@ class RunFolder:
         for name in FILES:
             path, length = self.path / name, lengths[name]
             if not path.is_file():
-                raise InputError(f"{path}: was there when the last checkpoint was made; restore it")
+                raise InputError(f"{path}: is missing, but was there when the last checkpoint was made; restore it")
             if path.stat().st_size < length:
                 raise InputError(f"{path}: is shorter than when the last checkpoint was made; restore it")
             if sums and sums.get(name) != file_sum(path, length):

@@ -70,7 +70,7 @@ class State:
     """Whether the sampler gives its memory back before every update, because memory ran out in one."""
     last_votes: Annotated[LastVotes, _votes(LastVotes)] = field(default_factory=LastVotes)
     label_votes: Annotated[LabelVotes, _votes(LabelVotes)] = field(default_factory=LabelVotes)
-    """The votes that decide, where they are drawn apart, and the labels given by them."""
+    """The votes that decide, where they are drawn separately, and the labels given by them."""
     votes_pass: Count | None = None
     """The pass over the questions before which they were last drawn."""
     probe: list[tuple[list[Count], list[Count], list[float]]] = field(default_factory=list)
@@ -125,7 +125,7 @@ def saved_state(checkpoint: Path, name: str) -> State:
     refuse_foreign(checkpoint.with_name("best"))
     state = whole_state(checkpoint / name)
     if step != state.step:
-        raise InputError(f"{checkpoint}: is damaged: checkpoint.json is of another step; restore it")
+        raise InputError(f"{checkpoint}: is damaged: checkpoint.json is from another step; restore it")
     return state
 
 

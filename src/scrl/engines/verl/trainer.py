@@ -5,7 +5,7 @@
 
 A step of verl's: sample → log π_old with entropies → log π_ref → advantages → update. N completions are sampled instead
 of rollout.n; when their entropies are known, all N vote, and the M = rollout.n that credit chose stay in verl's queue;
-the advantages are those of credit. Votes that are drawn apart (`label_votes`) are sampled before the step's own
+the advantages are those of credit. Votes that are drawn separately (`label_votes`) are sampled before the step's own
 completions, in the same way. Checkpoints also hold what later steps need to know about earlier ones.
 """
 
