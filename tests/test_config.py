@@ -449,3 +449,8 @@ def test_more_trained_than_a_method_samples_is_refused_with_where_the_number_com
         ConfigError, match=r"trained \(32\) .* completions \(16\): .*'contrast-label' samples 16 by default"
     ):
         build_config(BARE | {"trained": 32})
+    assert [build_config(BARE | {"completions": number}).trained for number in (8, 64)] == [8, 16]
+
+
+def test_several_files_of_questions_may_be_a_list():
+    assert build_config(BARE | {"questions": ["a.csv", "b.txt"]}).questions == "a.csv,b.txt"

@@ -17,9 +17,10 @@ answers to many questions.
 from __future__ import annotations
 
 import argparse
+import ast
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -94,7 +95,7 @@ def slip(left: int, sign: str, right: int, rng: np.random.Generator, edition: Ed
 
 def write_out(problem: Expression, rng: np.random.Generator, edition: Edition) -> str:
     """The steps and a boxed answer, slips included; or the first steps and a favourite number."""
-    result, steps = problem.solve(partial(slip, rng=rng, edition=edition))
+    result, steps = solve(ast.parse(problem.text, mode="eval").body, partial(slip, rng=rng, edition=edition))
     for written in range(1, len(steps)):
         is_large = int(steps[written - 1].split("=")[1]) >= 100
         chance = edition.gives_up[is_large]
@@ -102,6 +103,19 @@ def write_out(problem: Expression, rng: np.random.Generator, edition: Edition) -
             favourite = rng.choice(list(FAVOURITES), p=list(FAVOURITES.values()))
             return "\n".join((*steps[:written], f"\\boxed{{{favourite}}}"))
     return "\n".join((*steps, f"\\boxed{{{result}}}"))
+
+
+def solve(node: ast.AST, operate: Callable[[int, str, int], int]) -> tuple[int, tuple[str, ...]]:
+    """The result and the steps to it, each computed by `operate`: an early mistake carries through."""
+    match node:
+        case ast.Constant(value=int(value)):
+            return value, ()
+        case ast.BinOp():
+            (left, left_steps), (right, right_steps) = solve(node.left, operate), solve(node.right, operate)
+            sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}[type(node.op)]
+            result = operate(left, sign, right)
+            return result, (*left_steps, *right_steps, f"{left}{sign}{right}={result}")
+    raise ValueError(ast.dump(node))
 
 
 def carry(left: int, sign: str, right: int) -> int:

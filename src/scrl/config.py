@@ -92,7 +92,7 @@ class RunConfig(Settings):
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
     questions_per_update: int = Field(1, ge=1, description="Questions whose completions share an optimizer step.")
     completions: int = Field(_DEFAULTS["completions"], ge=2, description="N: completions sampled per question.")
-    trained: int = Field(16, ge=2, description="M: completions trained on, of the N.")
+    trained: int = Field(16, ge=2, description="M: completions trained on, of the N, at most all.")
     label_votes: str = Field(
         _DEFAULTS["label_votes"],
         description="Whose votes decide labels and shares: the step's own completions (present), the start model "
@@ -141,6 +141,11 @@ class RunConfig(Settings):
             loss["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
         decided = merged(merged(find_method(method).run_settings, OFFICIAL if preset == "official" else {}), loss)
         return _with_defaults(merged(decided, values))
+
+    @field_validator("questions", mode="before")
+    @classmethod
+    def _several_files(cls, value: Any) -> Any:
+        return ",".join(map(str, value)) if isinstance(value, list) else value
 
     @field_validator("lora", mode="before")
     @classmethod
@@ -234,6 +239,8 @@ def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
         values = merged({"optimizer": {"learning_rate": ADAPTER_LEARNING_RATE}}, values)
     if values.get("reader") is None:
         values = merged(values, {"reader": sources.reader_of(questions)})
+    if "trained" not in values and type(number := values.get("completions")) is int:
+        values = merged(values, {"trained": min(number, RunConfig.model_fields["trained"].default)})
     if not isinstance(prompt, Mapping):
         return values
     defaults = sources.prompt_defaults(questions, str(values["reader"])).items()

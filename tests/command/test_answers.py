@@ -56,6 +56,14 @@ def read(path):
         return list(csv.DictReader(file))
 
 
+def test_of_several_benchmarks_one_must_be_named(tmp_path, refusal):
+    lines = [evaluation(0, {"a": votes(("1", 1.0))}) | {"benchmark": name} for name in ("amc", "mine.jsonl")]
+    write_lines(tmp_path / "evaluations.jsonl", lines)
+    assert "amc, mine.jsonl" in refusal("answers", tmp_path)
+    assert main(["answers", str(tmp_path), "--benchmark", "mine.jsonl"]) == 0
+    assert (tmp_path / "answers-mine.csv").is_file()
+
+
 def test_files_and_tables_from_a_runs_folder(run, capsys):
     assert main(["answers", str(run)]) == 0
     shown = capsys.readouterr().out
@@ -222,8 +230,12 @@ def test_checks_beside_the_answers_count_once_they_are_filled_in(run):
         assert sum(row["checked"] == "True" for row in read(run / "answers.csv")) == 10
     lines = [*read_lines(run / "evaluations.jsonl"), evaluation(4, {"other": votes(("1", 1.0))}) | {"benchmark": "amc"}]
     write_lines(run / "evaluations.jsonl", lines)
+    before = (run / "answers.csv").read_bytes()
     assert main(["answers", str(run), "--benchmark", "amc"]) == 0  # whose questions these are not
-    assert "p_right" not in read(run / "answers.csv")[0]
+    assert "p_right" not in read(run / "answers-amc.csv")[0]
+    assert main(["answers", f"{run}@0"]) == 0
+    assert {"answers-amc.jsonl", "answers-step-0.csv"} <= {path.name for path in run.iterdir()}
+    assert (run / "answers.csv").read_bytes() == before
 
 
 def test_checks_that_cannot_be_counted_do_not_hide_the_answers(run, capsys, refusal):
@@ -293,8 +305,16 @@ def test_an_evaluation_that_was_not_finished_is_gone_on_with(tmp_path, refusal):
     assert f"scrl evaluate --resume --out {tmp_path}" in refusal("answers", tmp_path)
 
 
-def test_checks_that_were_drawn_are_not_written_over(run, refusal):
+def test_checks_that_were_drawn_are_kept_and_more_can_be_added(run, refusal):
     assert main(["answers", str(run), "--draw-check", "10"]) == 0
+    filled = (run / "checks.csv").read_text().replace(",\n", ",I do not know\n", 1)
+    (run / "checks.csv").write_text(filled)
+    assert main(["answers", str(run), "--draw-check", "4"]) == 0
+    text = (run / "checks.csv").read_text()
+    assert text.startswith(filled)
+    rows = read(run / "checks.csv")
+    assert len({row["question_id"] for row in rows}) == len(rows) == 14
+    (run / "checks.csv").write_text(f"notes,{text}")
     assert "checks.csv" in refusal("answers", run, "--draw-check", 10)
 
 

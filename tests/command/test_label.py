@@ -145,7 +145,7 @@ def test_undefined_accuracies_are_null(label):
 
 
 def test_an_answer_read_elsewhere_wins_over_the_completion(label):
-    written = {"completion": r"\boxed{5}"}
+    written = {"completion": r"\boxed{5}", "gold": None}
     rows = [{"answer": "4"} | written, {"answer": None} | written, {"answer": 4.0}, {"answer": ""}]
     labels, _, _ = label([{"question_id": 3, **line} for line in rows], "--method", "ttrl")
     assert [line["answer"] for line in labels] == ["4", None, "4.0", None]
@@ -216,7 +216,7 @@ FEW = [row("q", str(n), 0.1 + n / 100) for n in range(8)]
         (FEW, ["--reader", "regex:zzz"], "another --reader", True),
         (FEW, [], "--std-floor", True),
         (FEW, ["--std-floor", 0.18], "--std-floor", False),
-        ([row("q", "1") | {"answer": "2"}] * 3, [], "3 completions", True),
+        ([row("q", "1") | {"answer": "2", "gold": None}] * 3, [], "3 completions", True),
     ],
 )
 def test_remarks_fit_the_method_and_the_file(rows, options, remark, is_said, label):

@@ -33,11 +33,6 @@ def evaluate(question):
     return value(ast.parse(expression, mode="eval").body), numbers, steps
 
 
-def read_step(step):
-    left, sign, right, value = re.fullmatch(r"(\d+)([-+*])(\d+)=(\d+)", step).groups()
-    return int(left), sign, int(right), int(value)
-
-
 # Problems
 
 
@@ -48,14 +43,10 @@ def test_the_steps_lead_from_the_question_to_the_answer_within_the_level(name, s
     level = LEVELS[name]
     problem = draw_problem(level, np.random.default_rng(seed))
     value, numbers, operations = evaluate(problem.question)
-    result, texts = problem.solve()
-    steps = [read_step(step) for step in texts]
-    assert value == result == problem.value == steps[-1][-1]
-    assert [step[:3] for step in steps] == operations  # in the order of evaluation: operands are known when needed
-    assert len(steps) == level.operations
-    for left, sign, right, value in steps:
-        assert SIGNS[sign](left, right) == value
-        assert 0 <= value <= level.largest_result
+    assert value == problem.value
+    assert len(operations) == level.operations
+    for left, sign, right in operations:
+        assert 0 <= SIGNS[sign](left, right) <= level.largest_result
         assert sign != "*" or min(left, right) <= level.largest_factor
     assert all(2 <= number <= level.largest for number in numbers)
 
@@ -65,21 +56,9 @@ def test_the_steps_lead_from_the_question_to_the_answer_within_the_level(name, s
 def test_any_level_keeps_its_limits(operations, largest, largest_factor, largest_result, seed):
     level = Level(operations, max(largest, 9), largest_factor, max(largest_result, largest))
     problem = draw_problem(level, np.random.default_rng(seed))
-    assert evaluate(problem.question)[0] == problem.value
-    steps = problem.solve()[1]
-    assert len(steps) == operations
-    assert all(0 <= read_step(step)[-1] <= level.largest_result for step in steps)
-
-
-def test_a_slip_is_carried_on_to_the_answer():
-    """(47+38)*6-129 with the carry of 47+38 forgotten: 75, 450, 321."""
-    sum_ = Expression("47+38", 85, 1, Expression("47", 47), "+", Expression("38", 38))
-    product = Expression("(47+38)*6", 510, 2, sum_, "*", Expression("6", 6))
-    problem = Expression("(47+38)*6-129", 381, 1, product, "-", Expression("129", 129))
-    forgetful = {(47, "+", 38): 75}
-    slipped = problem.solve(lambda a, sign, b: forgetful.get((a, sign, b), SIGNS[sign](a, b)))
-    assert slipped == (321, ("47+38=75", "75*6=450", "450-129=321"))
-    assert problem.solve() == (381, ("47+38=85", "85*6=510", "510-129=381"))
+    value, _, found = evaluate(problem.question)
+    assert (value, len(found)) == (problem.value, operations)
+    assert all(0 <= SIGNS[sign](left, right) <= level.largest_result for left, sign, right in found)
 
 
 # Streams

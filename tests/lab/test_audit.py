@@ -168,6 +168,11 @@ def test_a_gate_that_knows_nothing_is_said_to(tmp_path):
     assert "gate_not_informative" not in codes(audited(write_lines(tmp_path / "b.jsonl", rows(True))))
 
 
+def test_one_completion_per_question_is_no_consensus(tmp_path):
+    rows = [row(f"q{q}", str(q)) for q in range(30)]
+    assert codes(audited(write_lines(tmp_path / "r.jsonl", rows)))[0] == "no_votes"
+
+
 def test_methods_that_the_file_cannot_serve_are_refused_by_name(tmp_path):
     rows = [{"question_id": f"q{q}", "answer": "1"} for q in range(3) for _ in range(4)]
     found = audited(write_lines(tmp_path / "r.jsonl", rows), "ttrl", "scrl", "restrain", "compass", "oracle")

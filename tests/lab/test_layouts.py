@@ -12,6 +12,7 @@ from processes import scrl
 from scrl.data.completion_files import ANY, CompletionColumns, open_completions
 from scrl.data.questions import COLUMN_NAMES
 from scrl.errors import DataError
+from scrl.records import UNREAD
 
 FILES = Path(__file__).parent / "layouts"
 SAID = {
@@ -182,6 +183,27 @@ def test_a_folder_of_two_kinds_is_refused(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"")
     with pytest.raises(DataError, match=r"\.parquet"):
         read(tmp_path)
+    (tmp_path / "a.parquet").unlink()
+    write_lines(tmp_path / "a.jsonl", [{"question_id": "q", "completion": "4"}])
+    write_lines(tmp_path / "b.jsonl", [{"id": "q", "answer": "4", "completions": ["5", "6"]}])
+    with pytest.raises(DataError, match=r"b\.jsonl:1"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["completion", "response"])
+@pytest.mark.parametrize("answer", ["4", None])
+def test_a_right_answer_beside_a_completion_is_never_counted_as_its_own(column, answer, tmp_path):
+    file = write_lines(tmp_path / "a.jsonl", [{"question_id": "q", column: "\\boxed{5}", "answer": answer}])
+    if column == "completion":
+        with pytest.raises(DataError, match=r"a\.jsonl:1: .*--gold-column answer"):
+            read(file)
+    (rollout,) = read(file, CompletionColumns(gold="answer"))[1]
+    assert (rollout.gold, rollout.answer) == (answer, UNREAD)
+
+
+def test_a_long_completion_in_a_table(tmp_path):
+    (tmp_path / "a.csv").write_text(f"id,completion\nq,{'x' * 200_000}\n")
+    assert len(read(tmp_path / "a.csv")[1][0].text) == 200_000
 
 
 def test_label_audit_and_sweep_read_them_and_say_so(tmp_path):

@@ -146,7 +146,7 @@ def test_none_of_its_answers_is_trusted_and_each_says_why(stopped, tmp_path, cap
     assert "SCRL's rule abstains" not in shown
     assert (tmp_path / "answers.csv").read_bytes() == (out / "answers.csv").read_bytes()
     assert main(["answers", f"{out}@0", "--out", str(tmp_path)]) == 0  # of the start model
-    assert any(line["is_trusted"] for line in read_lines(tmp_path / "answers.jsonl"))
+    assert any(line["is_trusted"] for line in read_lines(tmp_path / "answers-step-0.jsonl"))
 
 
 def test_a_run_that_is_only_observed_goes_on(tmp_path, any_entropy):

@@ -18,6 +18,7 @@ from scrl.cli.settings import Words
 from scrl.cli.terminal import plain_console, say
 from scrl.errors import DataError, InputError
 from scrl.evaluation import answer_sheet as sheet
+from scrl.evaluation.settings import file_name
 from scrl.evaluation.trust import Choice
 from scrl.files.folders import new_run_folder
 from scrl.files.whole_files import write_whole
@@ -92,10 +93,13 @@ def answers(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     if draw_check is not None:
-        drawn = sheet.draw_checks(rows, draw_check, seed=given.get("seed", 0))
-        path = write_checks(drawn, folder)
+        path = folder / CHECKS
+        has_some = path.exists()
+        asked = sheet.asked_in(path, rows) if has_some else set()
+        drawn = sheet.draw_checks(rows, asked, draw_check, seed=given.get("seed", 0))
+        write_checks(drawn, path)
         hint = f"fill in the right answer of each, then scrl answers {place} --check {path}"
-        console.print(f"wrote {path}, {len(drawn)} questions: {hint}", soft_wrap=True)
+        console.print(f"wrote {path}, {len(drawn)} questions{' more' * has_some}: {hint}", soft_wrap=True)
         return
     file, checks, is_asked_for = check or folder / CHECKS, None, check is not None or max_error is not None
     if check is None and not file.is_file() and max_error is not None:
@@ -111,13 +115,16 @@ def answers(
         digits = sheet.digits_of(after)
         rows, choice = sheet.with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
         say(console, sheet.checked_note(rows, [*checks.values()].count(None), str(file)))
-    files = sheet.write_answers(rows, folder)
     doubt = sheet.why_none_is_trusted(after, source.standing)
     for table in tables(rows, is_doubted=doubt is not None):
         console.print(table)
     say(console, *notes(source, after["step"], doubt))
     if choice is not None and max_error is not None:
         say(console, verdict(choice, rows, max_error, population))
+    # so that a run's answers to its own questions, after its last step, stay
+    named = f"-{file_name(benchmark)}" if benchmark and len(source.benchmarks) > 1 and benchmark != "stream" else ""
+    step = "" if source.step is None else f"-step-{source.step}"
+    files = sheet.write_answers(rows, folder, f"answers{named}{step}")
     console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
 
 
@@ -168,22 +175,26 @@ def _parts(form: Form, depth: int = 1) -> Iterator[str]:
 
 def _evaluations(source: Place, benchmark: str | None) -> tuple[Evaluation, Evaluation | None]:
     """The evaluation to look at, and the start model's if that is a different one."""
-    name = benchmark or ("stream" if "stream" in source.benchmarks else source.benchmarks[0])
+    name, there = benchmark or "stream", source.benchmarks
+    if benchmark is None and "stream" not in there:
+        if len(there) > 1:
+            raise InputError(f"--benchmark: {source.name} has several sets of questions, {', '.join(there)}: say which")
+        name = there[0]
     first, after = source.first(name), source.chosen(name)
     if first is None or after is None:
-        there = ", ".join(f"{each['benchmark']} after step {each['step']}" for each in source.evaluations)
-        raise InputError(f"--benchmark: {source.name} has no {name!r}; it has {there}")
+        found = ", ".join(f"{each['benchmark']} after step {each['step']}" for each in source.evaluations)
+        raise InputError(f"--benchmark: {source.name} has no {name!r}; it has {found}")
     return after, first if first["step"] < after["step"] else None
 
 
-def write_checks(drawn: Sequence[sheet.AnswerRow], folder: Path) -> Path:
-    """checks.csv with the questions drawn, for the user to fill in."""
-    path = folder / CHECKS
-    if path.exists():
-        raise InputError(f"{path}: exists already; move it away, so that nothing filled in is lost")
+def write_checks(drawn: Sequence[sheet.AnswerRow], path: Path) -> None:
+    """The questions drawn, for the user to fill in, after those that are in the file already."""
     rows = tuple((row.question_id, row.question, "") for row in drawn)
-    write_whole(path, as_csv(Table(("question_id", "question", "answer"), rows)))
-    return path
+    header, text = as_csv(Table(("question_id", "question", "answer"), rows)).split("\n", 1)
+    before = path.read_text(encoding="utf-8") if path.exists() else f"{header}\n"
+    if before.split("\n", 1)[0] != header:
+        raise InputError(f"{path}: its first line is not {header!r}, so nothing is added; move it away for a new one")
+    write_whole(path, before + "\n" * (not before.endswith("\n")) + text)
 
 
 def notes(source: Place, step: int, doubt: str | None) -> Iterator[str]:

@@ -78,9 +78,13 @@ def demo(
     rules = {name: value for each in configs.values() for name, value in each.rule().settings.model_dump().items()}
     console.print(INTRO.format(example=questions[0].text, **sizes, **rules))
     started = time.perf_counter()
-    for method, config in configs.items():
-        with show_progress(steps, recipe.TITLES.get(method, method)) as listener:
-            train_or_resume(config, folder / method, listener)
+    try:
+        for method, config in configs.items():
+            with show_progress(steps, recipe.TITLES.get(method, method)) as listener:
+                train_or_resume(config, folder / method, listener)
+    except KeyboardInterrupt:
+        console.print(f"the whole demo goes on with: scrl demo --resume --out {folder}", soft_wrap=True)
+        raise
     runs = [folder / method for method in METHODS]
     report = write_report(runs, folder / "report.html")
     outcomes = [Outcome.read(run, console.print) for run in runs]

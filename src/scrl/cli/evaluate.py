@@ -21,7 +21,7 @@ from scrl.files.folders import folder_to_resume, new_run_folder
 from scrl.reporting.evaluations import metrics_of
 from scrl.reporting.result_rows import score
 from scrl.reporting.tables import Cell, Share, Table, as_terminal, is_too_wide
-from scrl.settings import merged
+from scrl.settings import changed_settings, merged
 
 REPEATABLE = {"k", "ks", "questions", "benchmarks"}
 """Settings that may be given several times."""
@@ -62,8 +62,11 @@ def evaluate(
     begun = folder_to_resume(out, "evaluation") if resume else None
     if begun is not None:
         settings = read_settings(begun)
-        if measurement_settings(given, settings.model_dump(mode="json")) != settings:
-            raise ConfigError("--resume: an evaluation resumes with the settings it was started with; these differ")
+        before = settings.model_dump(mode="json")
+        changed = changed_settings(before, measurement_settings(given, before).model_dump(mode="json"))
+        if changes := "; ".join(words for _, words in changed):
+            reason = "an evaluation resumes with the settings it was started with"
+            raise ConfigError(f"--resume: {reason}; {changes}. Leave that out, or measure anew")
     else:
         settings = measurement_settings(given)
     if show_prompt:

@@ -74,8 +74,8 @@ class FileOptions:
             how = " ".join(f"{as_option(name)} {value}" for name, value in taken.items())
             print(f"{path}: answers are read as they were when it was sampled: {how}", file=sys.stderr)
         if is_ours and known.get("label_votes", "present") != "present":
-            only = "may have sampled only questions with a label, on which the model is more certain"
-            print(f"{path}: this run {only}", file=sys.stderr)
+            only = "may have sampled only questions with a label, on which its model is more certain"
+            print(f"{path}: this run (label_votes: {known['label_votes']}) {only}", file=sys.stderr)
         return {"reader": "boxed"} | {name: value for name, value in given.items() if value is not None} | taken
 
     @property

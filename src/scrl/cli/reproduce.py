@@ -56,7 +56,8 @@ def reproduce(
     Parameters
     ----------
     words
-        Tables, figures or experiments; the beginning of several names means all of them, no name lists the tables.
+        Tables, figures or experiments; the beginning of several experiments' names means all of them, no name lists the
+        tables.
         Also settings for every run, as --name value, e.g. --max-tokens 512, --compute.micro-batch 4.
     run
         Carry it out; without it, say what would be done.

@@ -12,7 +12,7 @@ a hash of the question's text assigns it to one of them, whatever the seed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -24,8 +24,6 @@ from scrl.records import Question
 from scrl.seeds import generator_for
 
 Stream = Literal["pretraining", "train", "held-out"]
-Operate = Callable[[int, str, int], int]
-"""(left, sign, right) → result, which may be wrong."""
 SOURCE = "arithmetic"
 """Questions are named `arithmetic:LEVEL`."""
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2}
@@ -53,15 +51,12 @@ def compute(left: int, sign: str, right: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A number, or an operation on two expressions."""
+    """A number, or an operation on two of them."""
 
     text: str
     value: int
     precedence: int = 3
     """The precedence of the outermost operation: 1 for + and -, 2 for *, 3 for a number."""
-    left: Expression | None = None
-    sign: str = ""
-    right: Expression | None = None
 
     @property
     def question(self) -> str:
@@ -72,22 +67,13 @@ class Expression:
         bucket = hashlib.blake2b(self.question.encode(), digest_size=1).digest()[0]
         return "train" if bucket < 4 else "held-out" if bucket < 8 else "pretraining"
 
-    def solve(self, operate: Operate = compute) -> tuple[int, tuple[str, ...]]:
-        """The result and the steps to it, each computed by `operate`: an early mistake carries through."""
-        if self.left is None or self.right is None:
-            return self.value, ()
-        left, left_steps = self.left.solve(operate)
-        right, right_steps = self.right.solve(operate)
-        result = operate(left, self.sign, right)
-        return result, (*left_steps, *right_steps, f"{left}{self.sign}{right}={result}")
-
 
 def combine(left: Expression, sign: str, right: Expression) -> Expression:
     """`left sign right`, with parentheses where they are needed."""
     precedence = _PRECEDENCE[sign]
     first = f"({left.text})" if left.precedence < precedence else left.text
     second = f"({right.text})" if right.precedence <= precedence else right.text
-    return Expression(first + sign + second, compute(left.value, sign, right.value), precedence, left, sign, right)
+    return Expression(first + sign + second, compute(left.value, sign, right.value), precedence)
 
 
 def arithmetic_questions(level: str, number: int, *, stream: Stream = "train", seed: int = 0) -> tuple[Question, ...]:

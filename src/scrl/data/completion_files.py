@@ -62,6 +62,9 @@ class ToolFormat:
 
 
 def _rollout(row: Fields, columns: CompletionColumns) -> Iterator[Fields]:  # noqa: ARG001 - a layout's signature
+    if row.get("completion") and "answer" in row and "gold" not in row:
+        fix = "If that is the right one, say --gold-column answer; if it was read from the completion, add 'gold': null"
+        raise ValueError(f"has a completion and an 'answer'. {fix}")
     yield row | _estimated(row)
 
 
@@ -242,7 +245,8 @@ def _has_list(row: Mapping[str, Any]) -> bool:
 
 
 def _is_rollout(row: Mapping[str, Any]) -> bool:
-    return "question_id" in row and ("completion" in row or ("answer" in row and not _has_list(row)))
+    is_text_elsewhere = _has_list(row) or _first_of(row, _TEXT) is not None
+    return "question_id" in row and ("completion" in row or ("answer" in row and not is_text_elsewhere))
 
 
 ROLLOUTS = ToolFormat("rollouts", _is_rollout, _rollout)
@@ -261,6 +265,10 @@ LAYOUTS = (
     GROUPED,
     FLAT,
 )
+
+
+def layout_of(row: Mapping[str, Any]) -> ToolFormat | None:
+    return next((layout for layout in LAYOUTS if layout.fits(row)), None)
 
 
 # Files
@@ -291,7 +299,15 @@ class CompletionFile:
         """Its completions, in order; questions without an id are numbered by their text."""
         numbers: dict[str, int] = {}
         first_filter: object = None
+        source = ""
         for row in _rows(self.path):
+            if row.source != source and not any(self.columns):
+                source, found = row.source, layout_of(row.fields)
+                if found is not self.layout:  # a folder's next file
+                    name = found.name if found else "no completions"
+                    raise row.error(
+                        f"looks like {name}, and the files before it like {self.layout.name}: give one kind"
+                    )
             first_filter = row.fields.get("filter") if first_filter is None else first_filter
             if self.layout is LM_EVAL and row.fields.get("filter") != first_filter:
                 continue
@@ -329,7 +345,7 @@ def open_completions(path: Path, columns: CompletionColumns = ANY) -> Completion
         if name is not None and name not in first.fields:
             reason = f"there is no column {name!r}, given as --{option}-column"
             raise first.error(f"{reason}.{did_you_mean(name, first.fields)}")
-    layout = next((layout for layout in LAYOUTS if layout.fits(first.fields)), None)
+    layout = layout_of(first.fields)
     if columns.completion is not None:
         layout = GROUPED if isinstance(first.fields[columns.completion], list) else FLAT
     if layout is None:

@@ -87,6 +87,9 @@ def _joined(files: Sequence[tuple[str, LoadedQuestions]], limit: int | None) -> 
                 raise DataError(file, f"id {question.id!r} is that of another file's question too. {fix}.")
     kept = tuple(questions.values())[:limit]
     notes = [f"{file}: {note}" for file, loaded in files for note in loaded.notes]
+    within = sum(len(loaded.questions) - len({each.text for each in loaded.questions}) for _, loaded in files)
+    if repeats := len(questions) - len({question.text for question in questions.values()}) - within:
+        notes.append(f"Questions that repeat the text of one in another file are kept: {repeats}.")
     return LoadedQuestions(kept, (*notes, *limit_note(limit, len(kept))))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scrl.errors import DataError, did_you_mean
-from scrl.files.jsonl import kind, parse_json
+from scrl.files.jsonl import MAX_LINE, kind, parse_json
 
 SHAPE = 'Write each question as {"question": "What is 2 + 2?", "answer": "4"}; "answer" is optional.'
 LINES = "Write one question per line."
@@ -22,6 +22,7 @@ _LIST_KEYS = ("data", "questions", "problems", "rows", "examples", "items")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?", re.ASCII)
 _HEADING = re.compile(r"\s*#{1,6}\s")
 _ITEM = re.compile(r"\s*(?:[-*•+]|\(?\d{1,4}[.)]|Q\d{1,4}[.:)])\s+(?=\S)")
+csv.field_size_limit(MAX_LINE)  # 131,072 characters else: a long completion has more
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 """Delimiters of a .csv: Excel writes semicolons in countries that write 1,5."""
 

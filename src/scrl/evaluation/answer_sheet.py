@@ -12,7 +12,7 @@ import json
 import math
 import random
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -162,12 +162,20 @@ def with_answers(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, 
 # Checked answers
 
 
-def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[AnswerRow]:
-    if min(number, len(rows)) < MIN_CHECKS:
+def draw_checks(rows: Sequence[AnswerRow], asked: Collection[str], number: int, seed: int) -> list[AnswerRow]:
+    """This many rows at random, of those not `asked` yet: with these they are a random subset again."""
+    rest = [row for row in rows if row.question_id not in asked]
+    if len(asked) + min(number, len(rest)) < MIN_CHECKS:
         raise InputError(
             f"--draw-check: at least {MIN_CHECKS} of the {len(rows)} questions must be checked; got {number}"
         )
-    return random.Random(seed).sample(rows, min(number, len(rows)))  # noqa: S311 - no secret
+    return random.Random(f"{seed} {len(asked)}").sample(rest, min(number, len(rest)))  # noqa: S311 - no secret
+
+
+def asked_in(path: Path, rows: Sequence[AnswerRow]) -> set[str]:
+    """The questions among `rows` of a file of checks, filled in or not."""
+    (table, _), ids = read_table(path), _ids(rows)
+    return {ids[name] for row in table.rows if (name := str(row.fields.get("question_id"))) in ids}
 
 
 def _ids(rows: Sequence[AnswerRow]) -> dict[str, str]:
@@ -211,8 +219,8 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
         right = bare_gold(unguarded if csv_cell(unguarded) == answer else answer)
         is_known = canonical_form(right) is not None and not UNKNOWN.fullmatch(right)
         checks[ids[question_id]] = right if is_known else None
-    if (num_known := len(checks) - [*checks.values()].count(None)) < MIN_CHECKS:
-        raise DataError(path, f"has {num_known} checked answers that can be read; give at least {MIN_CHECKS}")
+    if len(checks) < MIN_CHECKS:
+        raise DataError(path, f"has {len(checks)} checked answers; give at least {MIN_CHECKS} (--draw-check adds some)")
     return checks
 
 
@@ -261,7 +269,7 @@ def write_run_answers(folder: Path) -> None:
         write_answers(rows, folder)
 
 
-def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:
+def write_answers(rows: Sequence[AnswerRow], folder: Path, name: str = "answers") -> list[Path]:
     """Write answers.jsonl and answers.csv, without columns that are empty in every row."""
     used = [field.name for field in fields(AnswerRow) if any(getattr(row, field.name) is not None for row in rows)]
     lines = [{name: getattr(row, name) for name in used} for row in rows]
@@ -269,7 +277,7 @@ def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:
     writer = csv.DictWriter(table, used, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: csv_cell(value) for name, value in line.items()} for line in lines)
-    paths = [folder / "answers.jsonl", folder / "answers.csv"]
+    paths = [folder / f"{name}.jsonl", folder / f"{name}.csv"]
     write_whole(paths[0], "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     write_whole(paths[1], table.getvalue())
     return paths

@@ -42,11 +42,10 @@ Check = tuple[float, bool]
 
 
 class Step(NamedTuple):
-    """Answers with at least this share are right at this rate, by this many checks."""
+    """Answers with at least this share are right at this rate."""
 
     share: float
     rate: float
-    checks: int
 
 
 class Chance(NamedTuple):
@@ -88,7 +87,7 @@ def rising_steps(checks: Sequence[Check]) -> tuple[Step, ...]:
         while len(pools) > 1 and pools[-2][1] / pools[-2][2] >= pools[-1][1] / pools[-1][2]:
             (_, right_above, checked_above), (lowest, right, checked) = pools.pop(), pools.pop()
             pools.append((lowest, right + right_above, checked + checked_above))
-    return tuple(Step(share, k / n, n) for share, k, n in pools)
+    return tuple(Step(share, k / n) for share, k, n in pools)
 
 
 def lower_bound(checks: Sequence[Check]) -> float:
@@ -140,10 +139,6 @@ class Test:
     checked: int
     wrong: int
     p_value: float
-
-    @property
-    def unchecked(self) -> int:
-        return self.total - self.checked
 
 
 @dataclass(frozen=True, slots=True)

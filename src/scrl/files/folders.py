@@ -35,7 +35,8 @@ def refuse_existing(out: Path) -> None:
         ways = f"scrl answers {out} shows what it has, scrl evaluate --resume --out {out} goes on"
         raise InputError(f"{out}: exists already: {ways}; or give a new folder with --out")
     if out.exists():
-        raise InputError(f"{out}: exists already; give a new folder with --out")
+        fix = "remove it, since it is empty, or " if out.is_dir() and not any(out.iterdir()) else ""
+        raise InputError(f"{out}: exists already; {fix}give a new folder with --out")
 
 
 def folder_to_resume(out: Path | None, what: str, ways: str = "--out FOLDER") -> Path:

@@ -81,7 +81,8 @@ def parse_json(text: bytes | str, path: Path, number: int | None = None, *, hint
     try:
         return json.loads(text.decode("utf-8-sig" if number == 1 else "utf-8") if isinstance(text, bytes) else text)
     except UnicodeDecodeError as error:
-        raise DataError(path, f"is not UTF-8 text: {error.reason} at byte {error.start}", number) from error
+        reason = f"is not UTF-8 text: {error.reason} at byte {error.start}. Save it as UTF-8"
+        raise DataError(path, reason, number) from error
     except json.JSONDecodeError as error:
         fault = f"is not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"  # json's may end in "at"
         raise DataError(path, f"{fault}. {hint}" if hint else fault, number or error.lineno) from error

@@ -32,7 +32,11 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
     # An unpredictable name, and a file that did not exist before: no link can wait in its place.
     draft = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
     try:
-        with draft.open("x", encoding="utf-8", newline="\n") as file:
+        file = draft.open("x", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}; choose another place with --out") from error
+    try:
+        with file:
             yield file
         draft.replace(path)
     finally:

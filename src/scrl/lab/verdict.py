@@ -45,6 +45,10 @@ def verdict(audit: Mapping[str, Any]) -> list[Finding]:
 def _weak_votes(audit: Mapping[str, Any]) -> Iterator[Finding]:
     votes, gold = audit["votes"], audit["gold"]
     missing, unanimous, sharp = votes["no_answer_share"], votes["unanimous_share"], votes["sharp_share"]
+    if max(audit["group_sizes"]) == 1:
+        words = "One completion per question, so there is no vote to look at. Sample 16 or more of each question."
+        yield Finding("no_votes", words, {"group_sizes": audit["group_sizes"]})
+        return
     if missing >= NO_ANSWER and not audit["sound_alone"]:
         words = (
             f"Few votes: {missing:.0%} of completions have no answer that counts. Change --reader or allow more tokens."

@@ -307,7 +307,9 @@ def loading(name: str) -> Iterator[None]:
             raise
         if isinstance(error.__context__, KeyboardInterrupt):  # torch's own cleaning up fails if it is stopped in it
             raise error.__context__ from None
-        reason = f"model: {name} cannot be loaded: {first_line(error)}"
+        is_offline = "outgoing traffic has been disabled" in str(error)  # by `offline_without_hub`, or by the user
+        why = "the hub cannot be reached, and it was not downloaded before." if is_offline else first_line(error)
+        reason = f"model: {name} cannot be loaded: {why}"
         if not Path(name).expanduser().exists():
             reason += " Check the name and the network, or give a folder: --model ./folder"
         raise InputError(reason) from error

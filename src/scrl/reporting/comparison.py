@@ -96,7 +96,8 @@ def compare_all(pairings: Sequence[Pairing], metric: str) -> list[Comparison]:
                 raise ConfigError(f"--metric: {metric!r} was not measured.{did_you_mean(metric, measured)}")
             if metric + BY_QUESTION not in evaluation:
                 has = f"it has {', '.join(metrics_of([evaluation])) or 'no gold answers'}"
-                raise InputError(f"{name}: has no {metric} of {evaluation['benchmark']} question by question; {has}")
+                what = in_words(evaluation["benchmark"])
+                raise InputError(f"{name}: has no {metric} of {what} question by question; {has}")
     return [_compare(pairing, pair, metric) for pairing, pair in graded]
 
 

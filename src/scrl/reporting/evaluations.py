@@ -89,7 +89,10 @@ def _read_steps(
     for line in read_json_lines(path, on_cut):
         fields = {key: value for key, value in line.fields.items() if value is not None}
         if has_protocol and not isinstance(fields.get("benchmark"), str):
-            raise DataError(path, "field 'benchmark' must be text", line.number)
+            reason = (
+                "is no evaluation (field 'benchmark' must be text); completions are for scrl label, audit and report"
+            )
+            raise DataError(path, reason, line.number)
         step = fields.get("step")
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
             raise DataError(path, f"field 'step' must be a whole number from 0 on, found {step!r}", line.number)
