@@ -64,6 +64,22 @@ def test_of_several_benchmarks_one_must_be_named(tmp_path, refusal):
     assert (tmp_path / "answers-mine.csv").is_file()
 
 
+def test_the_votes_of_a_file_of_completions(tmp_path, capsys, refusal):
+    """A table of another tool; the last visit of a question counts, and a right answer does not."""
+    said = ["so it is 4", "it is 4.0", "perhaps 5", "4"] * 2
+    rows = [{"id": "q", "question": "2 + 2?", "response": text, "answer": "5", "step": 1} for text in said]
+    rows += [{"id": "q", "question": "2 + 2?", "response": "9", "answer": "5", "step": 0}] * 8
+    file = write_lines(tmp_path / "mine.jsonl", rows)
+    assert main(["answers", str(file), "--reader", "last-number"]) == 0
+    (found,) = read(tmp_path / "mine-answers.csv")
+    assert (found["question"], found["answer"], found["share"], found["is_trusted"]) == ("2 + 2?", "4", "0.75", "True")
+    assert "id: id" in capsys.readouterr().err
+    assert "temperature" in refusal("answers", file, "--temperature", 1)
+    (tmp_path / "out").mkdir()
+    assert main(["answers", str(file), "--reader", "number", "--out", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "mine-answers.jsonl").is_file()
+
+
 def test_files_and_tables_from_a_runs_folder(run, capsys):
     assert main(["answers", str(run)]) == 0
     shown = capsys.readouterr().out

@@ -14,14 +14,18 @@ from rich.text import Text
 from scrl.answers.forms import explain_answer
 from scrl.answers.relations import Form
 from scrl.cli.evaluate import given_settings, measure_and_show, measurement_settings
+from scrl.cli.file_options import FileOptions
 from scrl.cli.settings import Words
 from scrl.cli.terminal import plain_console, say
+from scrl.credit.rule import credit_rule
+from scrl.data.completion_files import holds_completions
 from scrl.errors import DataError, InputError
 from scrl.evaluation import answer_sheet as sheet
 from scrl.evaluation.settings import file_name
 from scrl.evaluation.trust import Choice
 from scrl.files.folders import new_run_folder
 from scrl.files.whole_files import write_whole
+from scrl.lab.stored_groups import voted
 from scrl.reporting.evaluations import Evaluation, Place, read_place
 from scrl.reporting.tables import Table, as_csv, as_terminal
 from scrl.setting_names import as_option
@@ -29,6 +33,8 @@ from scrl.settings import leaves
 
 CHECKS = "checks.csv"
 UNCHECKED = "--max-error: needs checked answers; draw some with --draw-check 100, then give --check"
+OF_A_FILE = ("reader", "significant_digits", "question_column", "id_column", "gold_column")
+"""Options for a file of completions."""
 SHOWN, FEW, QUESTION_WIDTH = 5, 20, 36
 """Rows of a table, unless there are few questions: then all."""
 
@@ -47,6 +53,7 @@ def answers(
 
     Example: scrl answers runs/001
     Example: scrl answers --model Qwen/Qwen2.5-3B --questions mine.jsonl --completions 16
+    Example: scrl answers rollouts.jsonl --reader number
     Example: scrl answers runs/001 --draw-check 100
     Example: scrl answers runs/001 --check checks.csv --max-error 0.2
     Example: scrl answers --explain '\frac12' 0.50 'x = 1/2'
@@ -54,8 +61,9 @@ def answers(
     Parameters
     ----------
     words
-        The folder of a run or of scrl evaluate (runs/001@40 for one step); or a model and its questions, with or
-        without option names: the model answers them first, with the settings of scrl evaluate.
+        The folder of a run or of scrl evaluate (runs/001@40 for one step); a file of completions, as for scrl label;
+        or a model and its questions, with or without option names: the model answers them first, with the settings
+        of scrl evaluate.
     benchmark
         Which set of questions, where the place has several; by default the questions trained on.
     out
@@ -87,7 +95,8 @@ def answers(
         folder = new_run_folder(out)
         measure_and_show(settings, folder, console)
         place, out = str(folder), None
-    source = read_place(place)
+    file, is_file = Path(place), holds_completions(Path(place))
+    source = _voted(file, given) if is_file else read_place(place)
     after, before = _evaluations(source, benchmark)
     rows, choice, folder = sheet.answer_rows(after, before, source.standing), None, out or source.folder
     if out is not None:
@@ -101,12 +110,12 @@ def answers(
         hint = f"fill in the right answer of each, then scrl answers {place} --check {path}"
         console.print(f"wrote {path}, {len(drawn)} questions{' more' * has_some}: {hint}", soft_wrap=True)
         return
-    file, checks, is_asked_for = check or folder / CHECKS, None, check is not None or max_error is not None
-    if check is None and not file.is_file() and max_error is not None:
+    filled, checks, is_asked_for = check or folder / CHECKS, None, check is not None or max_error is not None
+    if check is None and not filled.is_file() and max_error is not None:
         raise InputError(UNCHECKED)
-    if is_asked_for or file.is_file():
+    if is_asked_for or filled.is_file():
         try:
-            checks = sheet.read_checks(file, rows)
+            checks = sheet.read_checks(filled, rows)
         except DataError as error:
             if is_asked_for:
                 raise
@@ -114,7 +123,7 @@ def answers(
     if checks is not None:
         digits = sheet.digits_of(after)
         rows, choice = sheet.with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
-        say(console, sheet.checked_note(rows, [*checks.values()].count(None), str(file)))
+        say(console, sheet.checked_note(rows, [*checks.values()].count(None), str(filled)))
     doubt = sheet.why_none_is_trusted(after, source.standing)
     for table in tables(rows, is_doubted=doubt is not None):
         console.print(table)
@@ -124,7 +133,8 @@ def answers(
     # so that a run's answers to its own questions, after its last step, stay
     named = f"-{file_name(benchmark)}" if benchmark and len(source.benchmarks) > 1 and benchmark != "stream" else ""
     step = "" if source.step is None else f"-step-{source.step}"
-    files = sheet.write_answers(rows, folder, f"answers{named}{step}")
+    beside = f"{file.name.partition('.')[0]}-" * is_file
+    files = sheet.write_answers(rows, folder, f"{beside}answers{named}{step}")
     console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
 
 
@@ -135,7 +145,8 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
     is_sampled = len(places) > 1 or bool(named)
     if len(places) != 1 + is_sampled or (len(places) == 1 and not alone):
         raise InputError("scrl answers: give the folder of a run, or --model and one set of --questions")
-    unused, _ = next(leaves({name: value for name, value in given.items() if name != "seed"}))
+    of_a_file = OF_A_FILE if holds_completions(Path(places[0])) else ()
+    unused, _ = next(leaves({name: value for name, value in given.items() if name not in ("seed", *of_a_file)}))
     if unused and not is_sampled:
         raise InputError(
             f"{as_option(unused)}: {places[0]} has its completions already; leave it out, or give --questions"
@@ -143,6 +154,13 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
     if type(given.get("seed", 0)) is not int:
         raise InputError(f"--seed: must be a whole number; got {given['seed']!r}")
     return str(places[0]), str(places[1]) if is_sampled else None
+
+
+def _voted(file: Path, given: Mapping[str, Any]) -> Place:
+    """The votes in a file of completions."""
+    options = FileOptions(**{name: given.get(name) for name in OF_A_FILE})
+    record = voted(options.open(file), credit_rule("ttrl", **options.reading(file)))
+    return Place(str(file), file.parent, (record,))
 
 
 def explanation(texts: Sequence[str], given: Mapping[str, Any]) -> Iterator[str]:

@@ -66,11 +66,7 @@ def evaluate(answered_Q: Sequence[tuple[Question, Group]], rule: CreditRule, con
         "tokens": sum(lengths),
         "length_mean": float(np.mean(lengths)),
         "entropy_mean": float(np.mean([completion.entropy for completion in completions])),
-        "answers": {
-            each.question.id: {"question": each.question.text, "votes": each.votes}
-            | ({"cut": each.cut} if each.cut else {})
-            for each in grades_Q
-        },
+        "answers": {each.question.id: {"question": each.question.text} | each.votes for each in grades_Q},
     }
     return record | _gold_part([grade for grade in grades_Q if grade.has_gold], conditions.seed)
 
@@ -85,10 +81,7 @@ class _Grade:
     """One question, counted; the fields after `has_gold` mean nothing without gold."""
 
     question: Question
-    votes: list[list[str | float]]
-    """The two answers with most votes, in their most frequent spelling, with their shares."""
-    cut: float
-    """The share of all completions that give the first of them and were cut."""
+    votes: dict[str, Any]
     agreement: float
     answered: float
     has_gold: bool
@@ -110,12 +103,9 @@ def _grade(question: Question, group: Group, rule: CreditRule, conditions: Condi
         scores[f"pass@{k}"] = pass_at_k(tally.size, num_correct, k)
         num_missing = tally.size - num_answered
         scores[f"maj@{k}"] = majority_at_k(tally.counts_K, right, num_missing, k, seed=conditions.seed)
-    votes, first = _most_voted(classes, tally)
-    cut = (each.is_cut and j == first for each, j in zip(group.completions, tally.class_of_G, strict=True))
     return _Grade(
         question=question,
-        votes=votes,
-        cut=sum(cut) / tally.size,
+        votes=most_voted(group, classes, tally),
         agreement=max(tally.counts_K, default=0) / tally.size,
         answered=num_answered / tally.size,
         has_gold=truth is not None,
@@ -124,8 +114,11 @@ def _grade(question: Question, group: Group, rule: CreditRule, conditions: Condi
     )
 
 
-def _most_voted(classes: Classes, tally: Tally) -> tuple[list[list[str | float]], int | None]:
-    """The first two answers, and the class of the first; ties go to the smaller key."""
+def most_voted(group: Group, classes: Classes, tally: Tally) -> dict[str, Any]:
+    """`votes`: the two answers with most votes, in their most frequent spelling, with their shares.
+
+    Ties go to the smaller key. `cut`: the share of all completions that give the first of them and were cut, if any.
+    """
     votes: list[list[str | float]] = []
     ordered = sorted(range(len(tally.keys_K)), key=lambda j: (-tally.counts_K[j], tally.keys_K[j]))[:2]
     for j in ordered:
@@ -133,7 +126,9 @@ def _most_voted(classes: Classes, tally: Tally) -> tuple[list[list[str | float]]
         spellings = Counter(answer for answer in answers if answer is not None)
         text = min(spellings, key=lambda text: (-spellings[text], text))
         votes.append([text, tally.counts_K[j] / tally.size])
-    return votes, ordered[0] if ordered else None
+    given = zip(group.completions, tally.class_of_G, strict=True)
+    cut = sum(each.is_cut and j == ordered[0] for each, j in given) if ordered else 0
+    return {"votes": votes} | ({"cut": cut / tally.size} if cut else {})
 
 
 def _gold_part(grades_Q: Sequence[_Grade], seed: int) -> dict[str, Any]:

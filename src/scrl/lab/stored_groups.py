@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from scrl.answers.classes import Classes
 from scrl.answers.readers import SoundReader, read_answer
@@ -99,6 +100,23 @@ def first_visits(path: Path, rule: CreditRule, questions: Collection[str] | None
     for missing in (name for name in names if name not in firsts):
         raise DataError(path, f"label_votes: has no completion of question {missing!r}; give votes on every question")
     return [rule.evidence(firsts[name].group, firsts[name].classes, truth=firsts[name].truth) for name in names]
+
+
+def voted(source: CompletionFile, rule: CreditRule) -> dict[str, Any]:
+    """The votes on each question, at its last visit, as the line of an evaluation."""
+    from scrl.evaluation.evaluate import most_voted
+
+    last = {stored.question_id: stored for stored in stored_groups(source, rule, keep_texts=True)}
+    return {
+        "step": 0,
+        "benchmark": source.path.name,
+        "samples": min(stored.tally.size for stored in last.values()),
+        "significant_digits": rule.significant_digits,
+        "answers": {
+            name: {"question": stored.question} | most_voted(stored.group, stored.classes, stored.tally)
+            for name, stored in last.items()
+        },
+    }
 
 
 def voted_by(groups: Sequence[StoredGroup], others: Sequence[StoredGroup], source: CompletionFile) -> list[StoredGroup]:
