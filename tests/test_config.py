@@ -450,6 +450,9 @@ def test_more_trained_than_a_method_samples_is_refused_with_where_the_number_com
     ):
         build_config(BARE | {"trained": 32})
     assert [build_config(BARE | {"completions": number}).trained for number in (8, 64)] == [8, 16]
+    written_out = build_config(BARE | {"completions": 8})
+    assert [with_settings(written_out, {"completions": number}).trained for number in (4, 64)] == [4, 16]
+    assert with_settings(written_out, {"completions": 12, "trained": 6}).trained == 6
 
 
 def test_several_files_of_questions_may_be_a_list():

@@ -92,7 +92,7 @@ class RunConfig(Settings):
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
     questions_per_update: int = Field(1, ge=1, description="Questions whose completions share an optimizer step.")
     completions: int = Field(_DEFAULTS["completions"], ge=2, description="N: completions sampled per question.")
-    trained: int = Field(16, ge=2, description="M: completions trained on, of the N, at most all.")
+    trained: int = Field(16, ge=2, description="M: completions trained on, of the N; all, if N is less.")
     label_votes: str = Field(
         _DEFAULTS["label_votes"],
         description="Whose votes decide labels and shares: the step's own completions (present), the start model "
@@ -240,7 +240,7 @@ def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
     if values.get("reader") is None:
         values = merged(values, {"reader": sources.reader_of(questions)})
     if "trained" not in values and type(number := values.get("completions")) is int:
-        values = merged(values, {"trained": min(number, RunConfig.model_fields["trained"].default)})
+        values = merged(values, {"trained": _trained(number)})
     if not isinstance(prompt, Mapping):
         return values
     defaults = sources.prompt_defaults(questions, str(values["reader"])).items()
@@ -269,7 +269,14 @@ def on_top(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     if _is_written_out(base) and any(name in over for name in DECIDERS):
         plain = build_config({"model": "", "questions": ""} | {name: base[name] for name in DECIDERS}).resolved()
         base = without_equal(base, plain.model_dump(mode="json", include=DECIDED))
+    if "completions" in over and _is_written_out(base) and base.get("trained") == _trained(base["completions"]):
+        base = without_equal(base, {"trained": base["trained"]})
     return merged(base, over)
+
+
+def _trained(completions: int) -> int:
+    """How many are trained on where it is not said."""
+    return min(completions, int(RunConfig.model_fields["trained"].default))
 
 
 def _is_written_out(values: Mapping[str, Any]) -> bool:

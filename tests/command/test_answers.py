@@ -75,9 +75,24 @@ def test_the_votes_of_a_file_of_completions(tmp_path, capsys, refusal):
     assert (found["question"], found["answer"], found["share"], found["is_trusted"]) == ("2 + 2?", "4", "0.75", "True")
     assert "id: id" in capsys.readouterr().err
     assert "temperature" in refusal("answers", file, "--temperature", 1)
-    (tmp_path / "out").mkdir()
+    write_lines(tmp_path / "mine-answers.jsonl", [{"mine": 1}])
+    assert "mine-answers.jsonl" in refusal("answers", file)
     assert main(["answers", str(file), "--reader", "number", "--out", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out" / "mine-answers.jsonl").is_file()
+
+
+def test_the_votes_of_a_folder_by_a_column_that_is_named(tmp_path):
+    """One file per step, as trainers write them; names keep their dots; few votes on one question doubt that alone."""
+    (tmp_path / "qwen2.5-3b").mkdir()
+    for step, row in enumerate(({"q": "a", "txt": "it is 4"}, {"q": "b", "txt": "it is 5"})):
+        write_lines(tmp_path / "qwen2.5-3b" / f"{step}.jsonl", [row] * (8 - step))
+    words = ["--completion-column", "txt", "--question-column", "q", "--reader", "last-number"]
+    assert main(["answers", str(tmp_path / "qwen2.5-3b"), *words]) == 0
+    rows = read(tmp_path / "qwen2.5-3b-answers.csv")
+    assert [(row["question"], row["answer"], row["is_trusted"]) for row in rows] == [
+        ("a", "4", "True"),
+        ("b", "5", "False"),  # seven votes
+    ]
 
 
 def test_files_and_tables_from_a_runs_folder(run, capsys):
@@ -293,6 +308,7 @@ def test_no_answer_is_cut(tmp_path, monkeypatch, capsys, width):
     [
         (["--max-error", "0.2"], "--max-error"),
         (["--draw-check", "5"], "--draw-check"),
+        (["--draw-check", "-5"], "--draw-check"),
         (["--benchmark", "amc"], "'amc'"),
         (["--check", "gone.csv"], "gone.csv"),
         (["--check", "bad.csv"], "bad.csv:3"),
@@ -330,8 +346,32 @@ def test_checks_that_were_drawn_are_kept_and_more_can_be_added(run, refusal):
     assert text.startswith(filled)
     rows = read(run / "checks.csv")
     assert len({row["question_id"] for row in rows}) == len(rows) == 14
-    (run / "checks.csv").write_text(f"notes,{text}")
-    assert "checks.csv" in refusal("answers", run, "--draw-check", 10)
+    (run / "checks.csv").write_text(text.replace("\nq", "\nold-q", 1))
+    assert "old-q" in refusal("answers", run, "--draw-check", 10)
+
+
+def test_checks_that_a_spreadsheet_saved_are_counted_and_added_to(tmp_path):
+    """With a byte order mark, a column of the user's, semicolons, and decimal commas, as Excel writes in Germany."""
+    answers = {f"q{q}": votes((f"{q}.5", 1.0)) for q in range(14)}
+    write_lines(tmp_path / "evaluations.jsonl", [evaluation(0, answers)])
+    rows = "".join(f"{q};q{q};?;{q},5\r\n" for q in range(12))
+    (tmp_path / "checks.csv").write_bytes(f"\ufeffnr;question_id;question;answer\r\n{rows}".encode())
+    assert main(["answers", str(tmp_path)]) == 0
+    assert sum(line.get("checked") or False for line in read_lines(tmp_path / "answers.jsonl")) == 12
+    assert main(["answers", str(tmp_path), "--draw-check", "2"]) == 0
+    text = (tmp_path / "checks.csv").read_text("utf-8-sig")
+    assert sorted(line for line in text.split("\n") if line.startswith(";")) == [";q12;?;", ";q13;?;"]
+    (tmp_path / "checks.csv").write_text(text.replace("?;\n", "?;1,5\n"))
+    assert main(["answers", str(tmp_path)]) == 0
+    assert [line["checked"] for line in read_lines(tmp_path / "answers.jsonl")] == [True] * 12 + [False] * 2
+
+
+def test_each_set_of_questions_has_its_own_checks(tmp_path):
+    lines = [evaluation(0, {f"{name}{q}": votes(("1", 1.0)) for q in range(12)}) | {"benchmark": name} for name in "ab"]
+    write_lines(tmp_path / "evaluations.jsonl", lines)
+    for name in "ab":
+        assert main(["answers", str(tmp_path), "--benchmark", name, "--draw-check", "10"]) == 0
+        assert {row["question_id"][0] for row in read(tmp_path / f"checks-{name}.csv")} == {name}
 
 
 def test_evaluations_that_are_damaged_are_refused(tmp_path, refusal):

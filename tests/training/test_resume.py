@@ -254,16 +254,17 @@ def test_a_run_with_more_to_remember_goes_on_exactly(settings, tmp_path, no_repo
         go_on(tmp_path / "run")
 
 
-def test_a_run_measured_in_another_way_from_here_on_ends_without_comparing_the_two(tmp_path, no_report):
+@pytest.mark.parametrize("number", [2, 0])
+def test_a_run_measured_in_another_way_from_here_on_ends_without_comparing_the_two(number, tmp_path, no_report):
     _, heard = do(tmp_path / "run", "steps=1")
     assert "the start model's was" in heard.text
     config = tmp_path / "run" / "config.yaml"
     text = config.read_text().replace("steps: 1", "steps: 2")
     config.write_text(
-        text.replace("evaluation:\n  every: 0\n  completions: 4", "evaluation:\n  every: 0\n  completions: 2")
+        text.replace("evaluation:\n  every: 0\n  completions: 4", f"evaluation:\n  every: 0\n  completions: {number}")
     )
     run, heard = go_on(tmp_path / "run")
-    assert "evaluation.completions was 4 and is 2" in heard.text
+    assert f"evaluation.completions was 4 and is {number}" in heard.text
     assert "the start model's was" not in heard.text
     assert (run.state.step, state_of(tmp_path / "run")["step"]) == (2, 2)
 

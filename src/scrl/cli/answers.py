@@ -18,23 +18,21 @@ from scrl.cli.file_options import FileOptions
 from scrl.cli.settings import Words
 from scrl.cli.terminal import plain_console, say
 from scrl.credit.rule import credit_rule
-from scrl.data.completion_files import holds_completions
 from scrl.errors import DataError, InputError
 from scrl.evaluation import answer_sheet as sheet
-from scrl.evaluation.settings import file_name
+from scrl.evaluation.settings import NAMES, file_name
 from scrl.evaluation.trust import Choice
 from scrl.files.folders import new_run_folder
-from scrl.files.whole_files import write_whole
+from scrl.files.jsonl import read_json_lines
 from scrl.lab.stored_groups import voted
-from scrl.reporting.evaluations import Evaluation, Place, read_place
-from scrl.reporting.tables import Table, as_csv, as_terminal
+from scrl.reporting.evaluations import Evaluation, Place, holds_evaluations, read_place
+from scrl.reporting.tables import Table, as_terminal
 from scrl.setting_names import as_option
 from scrl.settings import leaves
 
-CHECKS = "checks.csv"
 UNCHECKED = "--max-error: needs checked answers; draw some with --draw-check 100, then give --check"
-OF_A_FILE = ("reader", "significant_digits", "question_column", "id_column", "gold_column")
-"""Options for a file of completions."""
+OF_A_FILE = ("reader", "significant_digits", "question_column", "id_column", "gold_column", "seed")
+"""Options for a file of completions; the seed draws what is checked."""
 SHOWN, FEW, QUESTION_WIDTH = 5, 20, 36
 """Rows of a table, unless there are few questions: then all."""
 
@@ -47,6 +45,7 @@ def answers(
     check: Path | None = None,
     max_error: float | None = None,
     population: Annotated[bool, Parameter(negative="")] = False,
+    completion_column: str | None = None,
     explain: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     r"""Write the answer to every question, from a run's files or with any model: answers.jsonl and answers.csv.
@@ -61,15 +60,16 @@ def answers(
     Parameters
     ----------
     words
-        The folder of a run or of scrl evaluate (runs/001@40 for one step); a file of completions, as for scrl label;
-        or a model and its questions, with or without option names: the model answers them first, with the settings
-        of scrl evaluate.
+        The folder of a run or of scrl evaluate (runs/001@40 for one step); completions, as for scrl label, with its
+        options --reader and --…-column; or a model and its questions, with or without option names: the model answers
+        them first, with the settings of scrl evaluate.
     benchmark
         Which set of questions, where the place has several; by default the questions trained on.
     out
         The folder for the files; by default the place itself.
     draw_check
-        Write checks.csv with this many questions, drawn at random, for you to fill in the right answers.
+        Write checks.csv with this many questions, drawn at random, for you to fill in the right answers; where it
+        exists, add this many.
     check
         A file with the columns question_id and answer: right answers of a random subset of these questions; by default
         checks.csv, once it is filled in.
@@ -77,6 +77,8 @@ def answers(
         With --check: answer as many questions as possible with at most this share of them wrong, at 95 % confidence.
     population
         Bound the error rate of the population the questions are drawn from, not of these questions.
+    completion_column
+        Of a file of completions: the column with the completion, or a list.
     explain
         Show how the answers that follow are read, and which of them are the same; --significant-digits rounds them.
     """
@@ -95,22 +97,25 @@ def answers(
         folder = new_run_folder(out)
         measure_and_show(settings, folder, console)
         place, out = str(folder), None
-    file, is_file = Path(place), holds_completions(Path(place))
-    source = _voted(file, given) if is_file else read_place(place)
+    is_evaluated = holds_evaluations(place)
+    source = read_place(place) if is_evaluated else _voted(Path(place), given, completion_column)
     after, before = _evaluations(source, benchmark)
     rows, choice, folder = sheet.answer_rows(after, before, source.standing), None, out or source.folder
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    # so that a run's answers to its own questions, after its last step, stay
+    named = f"-{file_name(benchmark)}" if benchmark and len(source.benchmarks) > 1 and benchmark != "stream" else ""
+    step = "" if source.step is None else f"-step-{source.step}"
+    beside = "" if is_evaluated else f"{_stem(Path(place))}-"
+    checks_file = folder / f"{beside}checks{named}.csv"
     if draw_check is not None:
-        path = folder / CHECKS
-        has_some = path.exists()
-        asked = sheet.asked_in(path, rows) if has_some else set()
+        more = " more" * checks_file.exists()
+        asked = sheet.asked_in(checks_file, rows) if more else set()
         drawn = sheet.draw_checks(rows, asked, draw_check, seed=given.get("seed", 0))
-        write_checks(drawn, path)
-        hint = f"fill in the right answer of each, then scrl answers {place} --check {path}"
-        console.print(f"wrote {path}, {len(drawn)} questions{' more' * has_some}: {hint}", soft_wrap=True)
+        sheet.write_checks(drawn, checks_file)
+        hint = f"fill in the right answer of each, then scrl answers {place} --check {checks_file}"
+        console.print(f"wrote {checks_file}, {len(drawn)} questions{more}: {hint}", soft_wrap=True)
         return
-    filled, checks, is_asked_for = check or folder / CHECKS, None, check is not None or max_error is not None
+    filled, checks, is_asked_for = check or checks_file, None, check is not None or max_error is not None
     if check is None and not filled.is_file() and max_error is not None:
         raise InputError(UNCHECKED)
     if is_asked_for or filled.is_file():
@@ -130,11 +135,10 @@ def answers(
     say(console, *notes(source, after["step"], doubt))
     if choice is not None and max_error is not None:
         say(console, verdict(choice, rows, max_error, population))
-    # so that a run's answers to its own questions, after its last step, stay
-    named = f"-{file_name(benchmark)}" if benchmark and len(source.benchmarks) > 1 and benchmark != "stream" else ""
-    step = "" if source.step is None else f"-step-{source.step}"
-    beside = f"{file.name.partition('.')[0]}-" * is_file
-    files = sheet.write_answers(rows, folder, f"{beside}answers{named}{step}")
+    name = f"{beside}answers{named}{step}"
+    if not is_evaluated:
+        _refuse_to_replace(folder / f"{name}.jsonl")
+    files = sheet.write_answers(rows, folder, name)
     console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
 
 
@@ -145,22 +149,34 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
     is_sampled = len(places) > 1 or bool(named)
     if len(places) != 1 + is_sampled or (len(places) == 1 and not alone):
         raise InputError("scrl answers: give the folder of a run, or --model and one set of --questions")
-    of_a_file = OF_A_FILE if holds_completions(Path(places[0])) else ()
-    unused, _ = next(leaves({name: value for name, value in given.items() if name not in ("seed", *of_a_file)}))
+    fitting = ("seed",) if holds_evaluations(places[0]) else OF_A_FILE
+    unused, _ = next(leaves({name: value for name, value in given.items() if name not in fitting}))
     if unused and not is_sampled:
-        raise InputError(
-            f"{as_option(unused)}: {places[0]} has its completions already; leave it out, or give --questions"
-        )
+        option = as_option({setting: name for name, setting in NAMES.short.items()}.get(unused, unused))
+        raise InputError(f"{option}: {places[0]} has its completions already; leave it out, or give --questions")
     if type(given.get("seed", 0)) is not int:
         raise InputError(f"--seed: must be a whole number; got {given['seed']!r}")
     return str(places[0]), str(places[1]) if is_sampled else None
 
 
-def _voted(file: Path, given: Mapping[str, Any]) -> Place:
-    """The votes in a file of completions."""
-    options = FileOptions(**{name: given.get(name) for name in OF_A_FILE})
-    record = voted(options.open(file), credit_rule("ttrl", **options.reading(file)))
-    return Place(str(file), file.parent, (record,))
+def _voted(path: Path, given: Mapping[str, Any], completion_column: str | None) -> Place:
+    """The votes in a file or folder of completions."""
+    named = {name: given.get(name) for name in OF_A_FILE if name != "seed"}
+    options = FileOptions(**named, completion_column=completion_column)
+    record = voted(options.open(path), credit_rule("ttrl", **options.reading(path)))
+    return Place(str(path), path.absolute().parent, (record,))
+
+
+def _stem(path: Path) -> str:
+    """What begins the names of the files beside completions."""
+    return path.absolute().name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+
+
+def _refuse_to_replace(path: Path) -> None:
+    """Refuse where a file of this name has other lines than `scrl answers` writes."""
+    first = next(read_json_lines(path), None) if path.exists() else None
+    if first is not None and "is_trusted" not in first.fields:
+        raise InputError(f"{path} was not written by scrl answers, and would be replaced; give --out FOLDER")
 
 
 def explanation(texts: Sequence[str], given: Mapping[str, Any]) -> Iterator[str]:
@@ -203,16 +219,6 @@ def _evaluations(source: Place, benchmark: str | None) -> tuple[Evaluation, Eval
         found = ", ".join(f"{each['benchmark']} after step {each['step']}" for each in source.evaluations)
         raise InputError(f"--benchmark: {source.name} has no {name!r}; it has {found}")
     return after, first if first["step"] < after["step"] else None
-
-
-def write_checks(drawn: Sequence[sheet.AnswerRow], path: Path) -> None:
-    """The questions drawn, for the user to fill in, after those that are in the file already."""
-    rows = tuple((row.question_id, row.question, "") for row in drawn)
-    header, text = as_csv(Table(("question_id", "question", "answer"), rows)).split("\n", 1)
-    before = path.read_text(encoding="utf-8") if path.exists() else f"{header}\n"
-    if before.split("\n", 1)[0] != header:
-        raise InputError(f"{path}: its first line is not {header!r}, so nothing is added; move it away for a new one")
-    write_whole(path, before + "\n" * (not before.endswith("\n")) + text)
 
 
 def notes(source: Place, step: int, doubt: str | None) -> Iterator[str]:
@@ -277,7 +283,8 @@ def verdict(choice: Choice, rows: Sequence[sheet.AnswerRow], max_error: float, p
             tried = choice.tried[0]
             seen = f"{tried.wrong} of the {tried.checked} checked with an agreement of at least"
             why = "Too many are wrong" if tried.wrong > max_error * tried.checked else "Too few are checked to be sure"
-            return f"{none} {why}: wrong are {seen} {_percent(tried.threshold)}. Check more, or allow more errors."
+            fix = "Check more, or allow more errors; the 95 % hold for the first look alone"
+            return f"{none} {why}: wrong are {seen} {_percent(tried.threshold)}. {fix}."
         if choice.checks_needed is None:
             return f"{none} {len(rows)} questions are too few to show it with any number of checks; allow more errors."
         return f"{none} Check at least {choice.checks_needed}: with fewer it cannot be shown, however many are right."

@@ -267,12 +267,6 @@ LAYOUTS = (
 )
 
 
-def holds_completions(path: Path) -> bool:
-    """Whether this is a file whose first row looks like completions."""
-    first = next(_rows(path), None) if path.is_file() else None
-    return first is not None and layout_of(first.fields) is not None
-
-
 def layout_of(row: Mapping[str, Any]) -> ToolFormat | None:
     return next((layout for layout in LAYOUTS if layout.fits(row)), None)
 

@@ -23,7 +23,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?", re.ASCII)
 _HEADING = re.compile(r"\s*#{1,6}\s")
 _ITEM = re.compile(r"\s*(?:[-*•+]|\(?\d{1,4}[.)]|Q\d{1,4}[.:)])\s+(?=\S)")
 csv.field_size_limit(MAX_LINE)  # 131,072 characters else: a long completion has more
-_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 """Delimiters of a .csv: Excel writes semicolons in countries that write 1,5."""
 
 
@@ -184,8 +184,8 @@ def _read_csv(path: Path, delimiter: str | None = None) -> RawTable:
             lengths.extend(len(cells) for cells in _csv_reader(text, delimiter) if not _is_blank(cells))
         return lengths.count(lengths[0]) if lengths and lengths[0] > 1 else 0
 
-    used = delimiter or max(_DELIMITERS, key=rows_like_the_header)
-    notes = () if used in (delimiter, ",") else (f"Cells are separated by {_DELIMITERS[used]}.",)
+    used = delimiter or max(DELIMITERS, key=rows_like_the_header)
+    notes = () if used in (delimiter, ",") else (f"Cells are separated by {DELIMITERS[used]}.",)
     reader, records, line = _csv_reader(text, used), [], 1  # quoted cells may contain line ends
     try:
         for cells in reader:

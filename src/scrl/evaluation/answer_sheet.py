@@ -11,6 +11,7 @@ import io
 import json
 import math
 import random
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -25,7 +26,7 @@ from scrl.answers.forms import canonical_form
 from scrl.credit.labels import is_selected
 from scrl.credit.methods.scrl import ScrlSettings
 from scrl.data.questions import UNKNOWN
-from scrl.data.tables import read_table
+from scrl.data.tables import DELIMITERS, RawRow, read_table
 from scrl.errors import DataError, InputError
 from scrl.evaluation.gold import bare_gold
 from scrl.evaluation.trust import ERROR_RATE, Calibration, Chance, Choice, choose_threshold, least_rate
@@ -35,6 +36,8 @@ from scrl.files.run_state import Standing, standing_of
 from scrl.files.whole_files import write_whole
 
 MIN_CHECKS = 10
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+"""How spreadsheets write 0.5 where they separate columns by semicolons."""
 LEAST_COMPLETIONS = 8
 """With fewer votes a few of them are a majority by chance, and no answer is trusted."""
 Share = Annotated[float, Field(ge=0, le=1.000001, strict=True)]
@@ -85,8 +88,9 @@ def answer_rows(
         (answer, share), (second, second_share) = [*entry.votes, *[(None, 0.0)] * 2][:2]
         whole = share - entry.cut
         is_clear = is_selected(whole, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin)
+        is_trusted = is_clear and doubt is None and entry.completions >= LEAST_COMPLETIONS
         votes = (answer, share, second, second_share)
-        row = AnswerRow(question_id, entry.question, *votes, is_clear and doubt is None, note=note)
+        row = AnswerRow(question_id, entry.question, *votes, is_trusted, note=note)
         if question_id in starts:
             start, start_share = [*starts[question_id].votes, (None, 0.0)][0]
             is_kept = answer == start or (answer is not None and start is not None and is_same(answer, start))
@@ -110,6 +114,8 @@ class _Votes(BaseModel):
     question: str
     votes: list[tuple[str | None, Share]]
     cut: Share = 0.0
+    completions: int = LEAST_COMPLETIONS
+    """How many voted, where questions differ in that."""
 
 
 _ANSWERS = TypeAdapter(dict[str, _Votes])
@@ -165,6 +171,8 @@ def with_answers(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, 
 def draw_checks(rows: Sequence[AnswerRow], asked: Collection[str], number: int, seed: int) -> list[AnswerRow]:
     """This many rows at random, of those not `asked` yet: with these they are a random subset again."""
     rest = [row for row in rows if row.question_id not in asked]
+    if number < 1 or not rest:
+        raise InputError(f"--draw-check: give at least 1; {len(rest)} of the {len(rows)} questions can still be drawn")
     if len(asked) + min(number, len(rest)) < MIN_CHECKS:
         raise InputError(
             f"--draw-check: at least {MIN_CHECKS} of the {len(rows)} questions must be checked; got {number}"
@@ -173,9 +181,30 @@ def draw_checks(rows: Sequence[AnswerRow], asked: Collection[str], number: int, 
 
 
 def asked_in(path: Path, rows: Sequence[AnswerRow]) -> set[str]:
-    """The questions among `rows` of a file of checks, filled in or not."""
+    """The questions of a file of checks, filled in or not."""
     (table, _), ids = read_table(path), _ids(rows)
-    return {ids[name] for row in table.rows if (name := str(row.fields.get("question_id"))) in ids}
+    return {_known(row, str(row.fields.get("question_id")), ids) for row in table.rows}
+
+
+def _known(row: RawRow, name: str, ids: Mapping[str, str]) -> str:
+    if name not in ids:
+        raise row.error(f"there is no question {name!r} among these answers")
+    return ids[name]
+
+
+def write_checks(drawn: Sequence[AnswerRow], path: Path) -> None:
+    """The questions drawn, for the user to fill in, after those that are in the file already, as that is written."""
+    before = path.read_text(encoding="utf-8") if path.exists() else "question_id,question,answer\n"
+    header, table = before.removeprefix("\ufeff").split("\n", 1)[0], io.StringIO()
+    delimiter = _delimiter(header)
+    names = next(csv.reader([header], delimiter=delimiter))
+    writer = csv.DictWriter(table, names, "", "ignore", delimiter=delimiter, lineterminator="\n")
+    writer.writerows({"question_id": csv_cell(row.question_id), "question": csv_cell(row.question)} for row in drawn)
+    write_whole(path, before + "\n" * (not before.endswith("\n")) + table.getvalue())
+
+
+def _delimiter(header: str) -> str:
+    return next((each for each in DELIMITERS if each in header), ",")
 
 
 def _ids(rows: Sequence[AnswerRow]) -> dict[str, str]:
@@ -198,6 +227,8 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
     if not path.exists():
         raise DataError(path, "there is no such file; --draw-check writes checks.csv beside the answers")
     table, _ = read_table(path)
+    with path.open(encoding="utf-8", errors="replace") as file:
+        has_decimal_commas = path.suffix.lower() == ".csv" and _delimiter(file.readline()) == ";"
     ids, texts = _ids(rows), {row.question_id: _one_line(csv_cell(row.question)) for row in rows}
     checks: dict[str, str | None] = {}
     for row in table.rows:
@@ -209,16 +240,17 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
         if not question_id or not answer:
             name = "answer" if question_id else "question_id"
             raise row.error(f"{name!r} is empty; fill in every row, since a subset without the hard ones is not random")
-        if question_id not in ids:
-            raise row.error(f"there is no question {question_id!r} among these answers")
-        if _one_line(row.fields.get("question") or "") not in ("", texts[ids[question_id]]):  # held out, perhaps
+        if has_decimal_commas and _DECIMAL_COMMA.fullmatch(answer):
+            answer = answer.replace(",", ".")
+        known = _known(row, question_id, ids)
+        if _one_line(row.fields.get("question") or "") not in ("", texts[known]):  # held out, perhaps
             raise row.error(f"question {question_id!r} has another text here; check the file, or leave that column out")
-        if ids[question_id] in checks:
+        if known in checks:
             raise row.error(f"question {question_id!r} appears twice; keep one of the rows")
         unguarded = answer.removeprefix("'")  # copied from answers.csv
         right = bare_gold(unguarded if csv_cell(unguarded) == answer else answer)
         is_known = canonical_form(right) is not None and not UNKNOWN.fullmatch(right)
-        checks[ids[question_id]] = right if is_known else None
+        checks[known] = right if is_known else None
     if len(checks) < MIN_CHECKS:
         raise DataError(path, f"has {len(checks)} checked answers; give at least {MIN_CHECKS} (--draw-check adds some)")
     return checks

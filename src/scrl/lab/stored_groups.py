@@ -110,10 +110,11 @@ def voted(source: CompletionFile, rule: CreditRule) -> dict[str, Any]:
     return {
         "step": 0,
         "benchmark": source.path.name,
-        "samples": min(stored.tally.size for stored in last.values()),
+        "samples": max(stored.tally.size for stored in last.values()),
         "significant_digits": rule.significant_digits,
         "answers": {
-            name: {"question": stored.question} | most_voted(stored.group, stored.classes, stored.tally)
+            name: most_voted(stored.group, stored.classes, stored.tally)
+            | {"question": stored.question, "completions": stored.tally.size}
             for name, stored in last.items()
         },
     }

@@ -89,9 +89,7 @@ def _read_steps(
     for line in read_json_lines(path, on_cut):
         fields = {key: value for key, value in line.fields.items() if value is not None}
         if has_protocol and not isinstance(fields.get("benchmark"), str):
-            reason = (
-                "is no evaluation (field 'benchmark' must be text); completions are for scrl label, audit and report"
-            )
+            reason = "is no evaluation (field 'benchmark' must be text); completions are for scrl answers and label"
             raise DataError(path, reason, line.number)
         step = fields.get("step")
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
@@ -203,6 +201,18 @@ def split_step(text: str) -> tuple[Path, int | None]:
     if head and tail.isdecimal() and len(tail) < 10 and not Path(text).exists():
         return Path(head), int(tail)
     return Path(text), None
+
+
+def holds_evaluations(text: str) -> bool:
+    """Whether a place is of `scrl train` or `scrl evaluate`, or is not there; all else holds completions."""
+    path, step = split_step(text)
+    if path.is_file():
+        try:
+            return "benchmark" in next(read_json_lines(path)).fields
+        except (DataError, StopIteration):
+            return path.name == EVALUATIONS
+    names = (EVALUATIONS, f"*/{EVALUATIONS}", "evaluation.yaml", "config.yaml")
+    return not path.exists() or step is not None or any(any(path.glob(name)) for name in names)
 
 
 def _evaluations_file(path: Path) -> Path:

@@ -227,9 +227,10 @@ def describe(groups_B: Sequence[CreditedGroup], method: Method) -> str:
 def outcome_notes(folder: RunFolder, say: Callable[[str], None]) -> Iterator[str]:
     """What a run says at its end: the vote before and after on each set of questions measured, and what it took."""
     evaluations, steps = folder.lines("evaluations.jsonl", say), folder.lines("metrics.jsonl", say)
+    end = steps[-1]["step"] + 1 if steps else 0
     for name, words in SETS.items():
-        records = [record for record in evaluations if record["benchmark"] == name]
-        if len(records) > 1 and records[0]["step"] == 0 and _are_alike(records[0], records[-1]):
+        records = [record for record in evaluations if record["benchmark"] == name and record["step"] in (0, end)]
+        if len(records) > 1 and _are_alike(records[0], records[-1]):
             yield f"{words}: {_change(records[0], records[-1])}"
     if steps:
         tokens = sum(step["tokens"] + step.get("tokens_votes", 0) for step in steps)
