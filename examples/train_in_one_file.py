@@ -41,7 +41,7 @@ class Settings:
     completions: int = 16
     max_tokens: int = 512
     temperature: float = 0.6
-    learning_rate: float = 5e-7
+    learning_rate: float = 1e-6
     clip: float = 0.2
     seed: int = 0
     instruction: str = "Let's think step by step and output the final answer within \\boxed{}."

@@ -72,9 +72,9 @@ EXPLORING, MEASURED, THIRD = "credible-0.5b", "gsm8k-1-512", ("ttrl", "corrected
 METRICS = ("maj@16", "pass@1")
 SOUND_VOTE = "vote of 16, sound alone"
 FRONT = (
-    ("1.5B, MATH-500, ours (1e-6)", "larger", ("ours",)),
+    ("1.5B, MATH-500, ours", "larger", ("ours",)),
     ("0.5B, GSM8K, ours", "second-attempt", ("rounds",)),
-    ("0.5B, MATH-500, ours (1e-6)", "fourth-attempt", ("rounds",)),
+    ("0.5B, MATH-500, ours", "fourth-attempt", ("rounds",)),
     ("0.5B, GSM8K, TTRL", "rivals", ("ttrl-printed", "ttrl-sixteen")),
     ("0.5B, GSM8K, SCRL", "rivals", ("scrl-printed", "scrl-sixteen")),
 )

@@ -47,37 +47,43 @@ def test_the_paper_preset_is_the_defaults():
 
 
 def who_votes(config):
-    return config.method, config.completions, config.label_votes, config.sampling.temperature
+    rate = config.optimizer.learning_rate
+    return config.method, config.completions, config.label_votes, config.sampling.temperature, rate
 
 
 def test_each_method_has_its_own_number_of_completions_temperature_and_votes_unless_they_are_given():
-    ours, printed = ("contrast-label", 16, "round", 0.6), ("ttrl", 32, "present", 1.0)
+    ours, printed = ("contrast-label", 16, "round", 0.6, 1e-6), ("ttrl", 32, "present", 1.0, 5e-7)
     given = {"sampling": {"max_tokens": 64}}
     assert who_votes(build_config(BARE | given)) == ours
     assert who_votes(build_config(BARE | given | {"method": "ttrl"})) == printed
     assert who_votes(with_settings(build_config(BARE | given), {"method": "ttrl"})) == printed
-    chosen = {"completions": 20, "label_votes": "start", "temperature": 0.8}
+    chosen = {"completions": 20, "label_votes": "start", "temperature": 0.8, "learning_rate": 3e-6}
     for method in ("contrast-label", "ttrl"):
-        assert who_votes(build_config(BARE | chosen | {"method": method})) == (method, 20, "start", 0.8)
-    assert who_votes(with_settings(build_config(BARE | chosen), {"method": "ttrl"})) == ("ttrl", 20, "start", 0.8)
+        assert who_votes(build_config(BARE | chosen | {"method": method})) == (method, 20, "start", 0.8, 3e-6)
+    assert who_votes(with_settings(build_config(BARE | chosen), {"method": "ttrl"})) == ("ttrl", 20, "start", 0.8, 3e-6)
 
 
 def test_the_defaults_that_are_listed_are_those_of_a_run():
     listed = {name: default for name, default, _ in setting_rows(RunConfig)}
     config = build_config(BARE)
-    shown = (listed[name] for name in ("method", "completions", "label_votes", "sampling.temperature"))
+    shown = (
+        listed[name]
+        for name in ("method", "completions", "label_votes", "sampling.temperature", "optimizer.learning_rate")
+    )
     assert tuple(shown) == tuple(map(repr, who_votes(config)))
 
 
 @pytest.mark.parametrize(
     ("given", "rate"),
     [
-        ({}, 5e-7),
-        ({"lora": False}, 5e-7),
+        ({}, 1e-6),
+        ({"lora": False}, 1e-6),
+        ({"method": "ttrl"}, 5e-7),
+        ({"method": "ttrl", "lora": True}, 5e-5),
         ({"lora": True}, 5e-5),
         ({"lora": {"rank": 8}, "optimizer": {"warmup": 0.1}}, 5e-5),
-        ({"lora": True, "learning_rate": 1e-6}, 1e-6),
-        ({"lora": True, "optimizer": {"learning_rate": 1e-6}}, 1e-6),
+        ({"lora": True, "learning_rate": 2e-6}, 2e-6),
+        ({"lora": True, "optimizer": {"learning_rate": 2e-6}}, 2e-6),
     ],
 )
 def test_an_adapter_has_a_learning_rate_of_its_own_unless_one_is_given(given, rate):
@@ -116,10 +122,10 @@ def test_what_is_given_wins_over_the_preset():
 
 @pytest.mark.parametrize(("lines", "words", "found"), [
     ("lora: {rank: 8}\noptimizer: {learning_rate: 5.0e-7}", ["lora.rank=16"], {"rate": 5e-7}),
-    ("learning_rate: 5.0e-7", ["lora=true"], {"rate": 5e-7}),  # the default, but written
+    ("learning_rate: 1.0e-6", ["lora=true"], {"rate": 1e-6}),  # the default, but written
     ("lora: true\nlearning_rate: 5.0e-5", ["lora=false"], {"rate": 5e-5}),
     ("lora: {rank: 8}", ["lora.rank=16"], {"rate": 5e-5}),
-    ("lora: {rank: 8}", ["lora=false"], {"rate": 5e-7}),
+    ("lora: {rank: 8}", ["lora=false"], {"rate": 1e-6}),
     ("loss: {clip_high: 0.35}", ["loss_variant=grpo"], {"clip_high": 0.35, "mean": "completion"}),
     ("loss: {clip_high: 0.35}", ["loss_variant=dapo"], {"clip_high": 0.35, "mean": "token"}),
     ("loss_variant: dapo\nloss: {clip_high: 0.28}", ["loss_variant=gspo"], {"clip_high": 0.28, "clip_low": 3e-4}),

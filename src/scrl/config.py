@@ -46,7 +46,7 @@ DECIDED: dict[str, Any] = {
 """What a method, a preset, a loss variant or an adapter may decide."""
 DEFAULT_METHOD = "contrast-label"
 _DEFAULTS = METHODS[DEFAULT_METHOD].run_settings
-PASSES = 4
+PASSES = 3
 """How often a run visits each question unless `steps` is given."""
 
 
@@ -76,7 +76,7 @@ class RunConfig(Settings):
     method: str = Field(
         DEFAULT_METHOD,
         description="What decides the rewards: one of `scrl methods`, or module:NAME. Each has its own `completions`, "
-        "temperature and `label_votes`.",
+        "temperature, `label_votes` and learning rate.",
     )
     preset: str = Field("paper", description="`paper`, or `official`: as the authors' released code does it.")
     credit: dict[str, Any] = Field({}, description="Settings of the method: see `scrl methods NAME`.")
@@ -107,7 +107,7 @@ class RunConfig(Settings):
     sampling: SamplingSettings = SamplingSettings(**_DEFAULTS["sampling"])
     loss_variant: str = Field("grpo", description=f"Fills in `loss`: {', '.join(LOSS_VARIANTS)}.")
     loss: LossSettings = LossSettings()
-    optimizer: OptimizerSettings = OptimizerSettings()
+    optimizer: OptimizerSettings = OptimizerSettings(**_DEFAULTS["optimizer"])
     lora: LoraSettings | None = Field(None, description="Train a low-rank adapter instead of all weights.")
     compute: ComputeSettings = ComputeSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
@@ -140,6 +140,8 @@ class RunConfig(Settings):
         if variant in ADVANTAGE_OF_VARIANT:
             loss["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
         decided = merged(merged(find_method(method).run_settings, OFFICIAL if preset == "official" else {}), loss)
+        if values.get("lora") not in (None, False):
+            decided = merged(decided, {"optimizer": {"learning_rate": ADAPTER_LEARNING_RATE}})
         return _with_defaults(merged(decided, values))
 
     @field_validator("questions", mode="before")
@@ -233,10 +235,8 @@ class RunConfig(Settings):
 
 
 def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
-    """Fill in what is not given: an adapter decides the learning rate, a benchmark its reader, a reader the prompt."""
+    """Fill in what is not given: a benchmark decides the reader, a reader the prompt."""
     questions, prompt = str(values.get("questions")), values.get("prompt", {})
-    if values.get("lora") not in (None, False):
-        values = merged({"optimizer": {"learning_rate": ADAPTER_LEARNING_RATE}}, values)
     if values.get("reader") is None:
         values = merged(values, {"reader": sources.reader_of(questions)})
     if "trained" not in values and type(number := values.get("completions")) is int:

@@ -43,8 +43,8 @@ def test_the_plan_counts_what_a_run_will_do_and_writes_nothing(tmp_path, call):
 
 def test_without_steps_a_run_takes_passes_over_its_questions():
     plan = make_plan(config(limit=10, questions_per_step=4, steps=None, completions=8, trained=4))
-    # 10 questions are 3 steps of 4, 4 and 2; PASSES is 4
-    assert any(line.startswith("12 steps, 40 updates, 4.0 passes over 10 questions") for line in plan.lines)
+    # 10 questions are 3 steps of 4, 4 and 2; PASSES is 3
+    assert any(line.startswith("9 steps, 30 updates, 3.0 passes over 10 questions") for line in plan.lines)
 
 
 def test_votes_that_decide_are_counted():

@@ -57,7 +57,7 @@ def test_settings_without_a_recipe_are_planned_too(capsys, tmp_path):
     (tmp_path / "run.yaml").write_text(f"model: embedded\nquestions: {tmp_path / 'mine.txt'}\nengine: verl\ngpus: 2\n")
     words = ("--model", "embedded", "--questions", str(tmp_path / "mine.txt"))
     out = page(capsys, "plan", *words, "--gpus", "1")
-    assert "\n4 steps of 2 " in out
+    assert "\n3 steps of 2 " in out
     file = page(capsys, "plan", str(tmp_path / "run.yaml"), "--gpu-memory", "40")
     assert file.startswith("embedded: 757,888 weights; 1 × 2 GPUs of 40 GiB\n")  # the file's GPUs
 

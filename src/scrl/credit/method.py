@@ -169,7 +169,9 @@ class Tree:
         return self.roots * (1 + self.forks * self.branches)
 
 
-AS_PRINTED = {"completions": 32, "label_votes": "present", "sampling": {"temperature": 1.0}}
+AS_PRINTED = {
+    "completions": 32, "label_votes": "present", "sampling": {"temperature": 1.0}, "optimizer": {"learning_rate": 5e-7},
+}  # fmt: skip
 """How the paper runs its methods."""
 
 
@@ -199,7 +201,7 @@ class Method:
     plan: Callable[[int, Any], Tree] | None = None
     """How the N completions are sampled, if they share beginnings (ETMR); None: independently."""
     run: Mapping[str, Any] = field(default_factory=dict)
-    """Where a run that leaves them open differs from AS_PRINTED: how many completions, how warm, and who votes."""
+    """Where a run that leaves them open differs from AS_PRINTED: completions, temperature, who votes, learning rate."""
 
     @property
     def run_settings(self) -> dict[str, Any]:

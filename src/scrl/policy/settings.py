@@ -40,7 +40,7 @@ ADVANTAGE_OF_VARIANT: dict[str, str] = {"dr-grpo": "centred", "rloo": "leave-one
 
 
 ADAPTER_LEARNING_RATE = 5e-5
-"""The default with an adapter; measured, like the rate for full weights: docs/results.md#learning-rates."""
+"""The default with an adapter; measured: docs/results.md#learning-rates."""
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """AdamW's β₁, β₂ and ε."""
 
@@ -49,7 +49,9 @@ class OptimizerSettings(Settings):
     """AdamW with a warm-up and a cosine."""
 
     learning_rate: float = Field(
-        5e-7, gt=0, description=f"The highest learning rate; with an adapter {ADAPTER_LEARNING_RATE:g} unless given."
+        5e-7,
+        gt=0,
+        description=f"The highest learning rate; the method's own, with an adapter {ADAPTER_LEARNING_RATE:g}.",
     )
     warmup: float = Field(0.03, ge=0, le=1, description="Share of all updates over which it rises linearly.")
     schedule: Literal["cosine", "constant"] = Field(

@@ -89,5 +89,10 @@ CONTRAST_LABEL = replace(
     settings=ContrastLabelSettings,
     needs=needing("elsewhere"),
     label=label,
-    run={"completions": 16, "label_votes": "round", "sampling": {"temperature": 0.6}},
+    run={
+        "completions": 16,
+        "label_votes": "round",
+        "sampling": {"temperature": 0.6},
+        "optimizer": {"learning_rate": 1e-6},
+    },
 )
