@@ -198,6 +198,7 @@ def test_a_report_is_refused_with_the_reason(place, refusal, tmp_path):
         (tmp_path, "--format", "csv"): "evaluations.jsonl",
         (file,): "mine.txt",
         (file, "--out", tmp_path / "page.html", "other"): "other",
+        (run, "--out", tmp_path / "page.md"): "--format markdown",
     }
     for words, reason in wrong.items():
         assert reason in refusal("report", *words)

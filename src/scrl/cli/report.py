@@ -16,6 +16,8 @@ from scrl.reporting.result_rows import result_rows, result_table
 from scrl.reporting.sources import is_run_folder
 from scrl.reporting.tables import FORMATS
 
+TABLE_SUFFIXES = {".md": "markdown", ".csv": "csv", ".tex": "latex"}
+
 
 def report(
     *places: str,
@@ -46,6 +48,8 @@ def report(
     if format != "html":
         _write_table(places, format, out)
         return
+    if out is not None and (table := TABLE_SUFFIXES.get(out.suffix.lower())):
+        raise InputError(f"--out: {out} would be a web page; add --format {table}, or give a name that ends in .html")
     from scrl.reporting.report import write_report
 
     paths = [Path(place) for place in places]

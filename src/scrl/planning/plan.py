@@ -19,7 +19,7 @@ from scrl.planning.shapes import ModelShape, counted_shape
 from scrl.policy.memory import set_up_allocator
 from scrl.policy.model import empty_model, load_tokenizer, memory_of, model_shape, pick_device, pick_dtype
 from scrl.policy.model_paths import model_folder
-from scrl.policy.settings import ADAPTER_LEARNING_RATE, OptimizerSettings
+from scrl.policy.settings import ADAPTER_LEARNING_RATE
 from scrl.reporting.text import counted
 from scrl.sampling.settings import ALL_EQUAL
 from scrl.training.base_run import load_sets, usable_sets
@@ -123,7 +123,8 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
         yield f"guard.window: it looks after {2 * config.guard.window} steps, and there are {config.steps}; lower it"
     if config.reader == "choice" and getattr(rule.settings, "elsewhere_weight", None):
         yield f"reader choice: if {REPEATED}"
-    usual = OptimizerSettings().learning_rate if config.lora is None else ADAPTER_LEARNING_RATE
+    own = rule.method.run_settings["optimizer"]["learning_rate"]
+    usual = own if config.lora is None else ADAPTER_LEARNING_RATE
     if num_weights > TINY_MODEL and not usual / FAR_OFF <= rate <= usual * FAR_OFF:
         yield f"WARNING: optimizer.learning_rate is {rate:g}; {usual:g} is usual; so far off, runs fail or do nothing"
     yield from too_few_to_rule_out(rule, {config.completions: num_questions})
