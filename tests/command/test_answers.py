@@ -315,6 +315,7 @@ def test_no_answer_is_cut(tmp_path, monkeypatch, capsys, width):
         (["--check", "words.txt"], "words.txt:1"),
         (["--check", "empty.csv"], "empty.csv:2"),
         (["--check", "few.csv"], "few.csv"),
+        (["--check", "yes.csv"], "the right answers themselves"),
         (["--check", "twice.csv"], "twice.csv:3"),
         (["--check", "nothing.csv"], "nothing.csv"),
         (["--check", "few.csv", "--max-error", "2"], "--max-error"),
@@ -327,6 +328,7 @@ def test_bad_input_is_refused_and_nothing_written(run, words, named, refusal):
     (run / "twice.csv").write_text("question_id,answer\nq1,1\nq1,2\n")
     (run / "nothing.csv").write_text("question_id,answer\nq1,{}\n")
     (run / "few.csv").write_text("question_id,answer\nq1,1\n")
+    (run / "yes.csv").write_text("question_id,answer\nq1,Yes\nq2,no\n")
     assert named in refusal("answers", run, *words)
     assert not (run / "answers.csv").exists()
     assert not (run / "checks.csv").exists()

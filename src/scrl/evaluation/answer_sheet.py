@@ -36,6 +36,7 @@ from scrl.files.run_state import Standing, standing_of
 from scrl.files.whole_files import write_whole
 
 MIN_CHECKS = 10
+_VERDICTS = {"yes", "no", "right", "wrong", "true", "false", "correct", "incorrect"}
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 """How spreadsheets write 0.5 where they separate columns by semicolons."""
 LEAST_COMPLETIONS = 8
@@ -251,6 +252,9 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
         right = bare_gold(unguarded if csv_cell(unguarded) == answer else answer)
         is_known = canonical_form(right) is not None and not UNKNOWN.fullmatch(right)
         checks[known] = right if is_known else None
+    words = {str(right).lower() for right in checks.values()}
+    if words <= _VERDICTS and not any(str(row.answer).lower() in _VERDICTS for row in rows):
+        raise DataError(path, "says whether answers are right; fill in the right answers themselves")
     if len(checks) < MIN_CHECKS:
         raise DataError(path, f"has {len(checks)} checked answers; give at least {MIN_CHECKS} (--draw-check adds some)")
     return checks
