@@ -196,15 +196,21 @@ def crossed_interval(by_seed: Sequence[Mapping[str, float]], attempts: int = 1) 
     with α = 5 % / attempts: the second attempt at a claim needs more than the first. Every seed has the same questions.
     """
     values_SQ = np.array([[values[name] for name in sorted(by_seed[0])] for values in by_seed])
-    seeds, questions = values_SQ.shape
-    rng, means = np.random.default_rng(0), []
-    for _ in range(BOOTSTRAPS):
-        times_S = np.bincount(rng.integers(seeds, size=seeds), minlength=seeds)
-        times_Q = np.bincount(rng.integers(questions, size=questions), minlength=questions)
-        means.append(times_S @ values_SQ @ times_Q / values_SQ.size)
+    times_DS, times_DQ = _draws(*values_SQ.shape)
+    means_D = ((times_DS @ values_SQ) * times_DQ).sum(axis=1) / values_SQ.size
     tail = 0.05 / attempts / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
+    low, high = np.quantile(means_D, [tail, 1 - tail])
     return 100 * float(low), 100 * float(high)
+
+
+@cache
+def _draws(seeds: int, questions: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Of each of D = BOOTSTRAPS draws, how often every seed and every question is in it."""
+    rng = np.random.default_rng(0)
+    sizes = (seeds, questions)
+    draws = [[np.bincount(rng.integers(n, size=n), minlength=n) for n in sizes] for _ in range(BOOTSTRAPS)]
+    times_DS, times_DQ = (np.array(each, dtype=np.uint8) for each in zip(*draws, strict=True))
+    return times_DS, times_DQ
 
 
 def by_question(runs: Sequence[Kept], arm: str, questions: str, metric: str) -> dict[int, Mapping[str, float]]:

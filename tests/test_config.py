@@ -459,6 +459,9 @@ def test_more_trained_than_a_method_samples_is_refused_with_where_the_number_com
     written_out = build_config(BARE | {"completions": 8})
     assert [with_settings(written_out, {"completions": number}).trained for number in (4, 64)] == [4, 16]
     assert with_settings(written_out, {"completions": 12, "trained": 6}).trained == 6
+    changed = with_settings(written_out, {"loss": {"clip_high": 0.35}, "label_votes": "start"})
+    for base in (written_out, changed):
+        assert with_settings(base, {"completions": 4, "method": "ttrl"}).trained == 4
 
 
 def test_several_files_of_questions_may_be_a_list():

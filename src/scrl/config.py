@@ -266,10 +266,11 @@ def on_top(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     In a `base` that is written out in full, what its own preset, loss and adapter would not have decided counts as
     given; the rest follows those that `over` names.
     """
+    follows = _is_written_out(base) and base["trained"] == _trained(base["completions"])
     if _is_written_out(base) and any(name in over for name in DECIDERS):
         plain = build_config({"model": "", "questions": ""} | {name: base[name] for name in DECIDERS}).resolved()
         base = without_equal(base, plain.model_dump(mode="json", include=DECIDED))
-    if "completions" in over and _is_written_out(base) and base.get("trained") == _trained(base["completions"]):
+    if "completions" in over and follows:
         base = without_equal(base, {"trained": base["trained"]})
     return merged(base, over)
 
@@ -350,7 +351,7 @@ def _value(text: str) -> Any:
 
 
 GONE: dict[str, Any] = {
-    "chains": 0, "engine": "embedded", "force": False, "passes": PASSES, "rephrased_column": None, "variants": 0,
+    "chains": 0, "engine": "embedded", "force": False, "passes": 4, "rephrased_column": None, "variants": 0,
     "credit": {"overlong_buffer": 0, "reshape": "none"}, "optimizer": {"betas": [0.9, 0.999], "masters": "auto"},
     "dynamic_sampling": {"rounds": 0, "tolerance": 0.01}, "evaluation": {"k": None, "is_off": False},
     "compute": {"micro_tokens": None, "packing": "auto", "vllm_memory": 0.4, "fused_layers": True, "attention": "sdpa",

@@ -75,8 +75,11 @@ def test_the_votes_of_a_file_of_completions(tmp_path, capsys, refusal):
     assert (found["question"], found["answer"], found["share"], found["is_trusted"]) == ("2 + 2?", "4", "0.75", "True")
     assert "id: id" in capsys.readouterr().err
     assert "temperature" in refusal("answers", file, "--temperature", 1)
-    write_lines(tmp_path / "mine-answers.jsonl", [{"mine": 1}])
-    assert "mine-answers.jsonl" in refusal("answers", file)
+    for name in ("mine-answers.jsonl", "mine-answers.csv"):
+        kept = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_text("mine, not scrl's\n")
+        assert name in refusal("answers", file)
+        (tmp_path / name).write_bytes(kept)
     assert main(["answers", str(file), "--reader", "number", "--out", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out" / "mine-answers.jsonl").is_file()
 
@@ -328,7 +331,7 @@ def test_bad_input_is_refused_and_nothing_written(run, words, named, refusal):
     (run / "twice.csv").write_text("question_id,answer\nq1,1\nq1,2\n")
     (run / "nothing.csv").write_text("question_id,answer\nq1,{}\n")
     (run / "few.csv").write_text("question_id,answer\nq1,1\n")
-    (run / "yes.csv").write_text("question_id,answer\nq1,Yes\nq2,no\n")
+    (run / "yes.csv").write_text("question_id,answer\nq1,Yes\nq2,no\nq3,I do not know\n")
     assert named in refusal("answers", run, *words)
     assert not (run / "answers.csv").exists()
     assert not (run / "checks.csv").exists()
@@ -368,12 +371,23 @@ def test_checks_that_a_spreadsheet_saved_are_counted_and_added_to(tmp_path):
     assert [line["checked"] for line in read_lines(tmp_path / "answers.jsonl")] == [True] * 12 + [False] * 2
 
 
-def test_each_set_of_questions_has_its_own_checks(tmp_path):
+def test_each_set_of_questions_has_its_own_checks(tmp_path, capsys):
     lines = [evaluation(0, {f"{name}{q}": votes(("1", 1.0)) for q in range(12)}) | {"benchmark": name} for name in "ab"]
     write_lines(tmp_path / "evaluations.jsonl", lines)
     for name in "ab":
         assert main(["answers", str(tmp_path), "--benchmark", name, "--draw-check", "10"]) == 0
         assert {row["question_id"][0] for row in read(tmp_path / f"checks-{name}.csv")} == {name}
+        assert f"--benchmark {name} --check {tmp_path}" in capsys.readouterr().out
+
+
+def test_files_of_evaluations_have_files_of_their_own_and_a_column_makes_no_evaluation(tmp_path):
+    """A renamed evaluations.jsonl, and completions with a column of that name."""
+    write_lines(tmp_path / "before.jsonl", [evaluation(0, START)])
+    rows = [{"question_id": "q", "completion": r"\boxed{2}", "benchmark": "amc"}] * 8
+    write_lines(tmp_path / "after.jsonl", rows)
+    for name in ("before", "after"):
+        assert main(["answers", str(tmp_path / f"{name}.jsonl")]) == 0
+        assert (tmp_path / f"{name}-answers.csv").is_file()
 
 
 def test_evaluations_that_are_damaged_are_refused(tmp_path, refusal):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
@@ -23,16 +24,15 @@ from scrl.evaluation import answer_sheet as sheet
 from scrl.evaluation.settings import NAMES, file_name
 from scrl.evaluation.trust import Choice
 from scrl.files.folders import new_run_folder
-from scrl.files.jsonl import read_json_lines
 from scrl.lab.stored_groups import voted
-from scrl.reporting.evaluations import Evaluation, Place, holds_evaluations, read_place
+from scrl.reporting.evaluations import EVALUATIONS, Evaluation, Place, holds_evaluations, read_place, split_step
 from scrl.reporting.tables import Table, as_terminal
 from scrl.setting_names import as_option
 from scrl.settings import leaves
 
 UNCHECKED = "--max-error: needs checked answers; draw some with --draw-check 100, then give --check"
-OF_A_FILE = ("reader", "significant_digits", "question_column", "id_column", "gold_column", "seed")
-"""Options for a file of completions; the seed draws what is checked."""
+OF_A_FILE = ("reader", "significant_digits", "completion_column", "question_column", "id_column", "gold_column")
+"""Options for a file of completions."""
 SHOWN, FEW, QUESTION_WIDTH = 5, 20, 36
 """Rows of a table, unless there are few questions: then all."""
 
@@ -86,6 +86,8 @@ def answers(
     if explain:
         plain_console().print(Text("\n".join(explanation(alone, given))), soft_wrap=True)
         return
+    if completion_column is not None:
+        given["completion_column"] = completion_column
     place, questions = _places(alone, given)
     if max_error is not None and check is None and questions is not None:
         raise InputError(UNCHECKED)
@@ -98,21 +100,26 @@ def answers(
         measure_and_show(settings, folder, console)
         place, out = str(folder), None
     is_evaluated = holds_evaluations(place)
-    source = read_place(place) if is_evaluated else _voted(Path(place), given, completion_column)
+    source = read_place(place) if is_evaluated else _voted(Path(place), given)
     after, before = _evaluations(source, benchmark)
     rows, choice, folder = sheet.answer_rows(after, before, source.standing), None, out or source.folder
     folder.mkdir(parents=True, exist_ok=True)
     # so that a run's answers to its own questions, after its last step, stay
     named = f"-{file_name(benchmark)}" if benchmark and len(source.benchmarks) > 1 and benchmark != "stream" else ""
     step = "" if source.step is None else f"-step-{source.step}"
-    beside = "" if is_evaluated else f"{_stem(Path(place))}-"
+    path = split_step(place)[0]
+    is_own = is_evaluated and (path.is_dir() or path.name == EVALUATIONS)
+    beside = "" if is_own else f"{_stem(path)}-"
     checks_file = folder / f"{beside}checks{named}.csv"
     if draw_check is not None:
         more = " more" * checks_file.exists()
         asked = sheet.asked_in(checks_file, rows) if more else set()
         drawn = sheet.draw_checks(rows, asked, draw_check, seed=given.get("seed", 0))
         sheet.write_checks(drawn, checks_file)
-        hint = f"fill in the right answer of each, then scrl answers {place} --check {checks_file}"
+        options = {"benchmark": benchmark} | ({} if is_evaluated else {name: given.get(name) for name in OF_A_FILE})
+        said = [word for name, value in options.items() if value is not None for word in (as_option(name), str(value))]
+        hint = shlex.join(["scrl", "answers", place, *said, "--check", str(checks_file)])
+        hint = f"fill in the right answer of each, then {hint}"
         console.print(f"wrote {checks_file}, {len(drawn)} questions{more}: {hint}", soft_wrap=True)
         return
     filled, checks, is_asked_for = check or checks_file, None, check is not None or max_error is not None
@@ -136,8 +143,7 @@ def answers(
     if choice is not None and max_error is not None:
         say(console, verdict(choice, rows, max_error, population))
     name = f"{beside}answers{named}{step}"
-    if not is_evaluated:
-        _refuse_to_replace(folder / f"{name}.jsonl")
+    _refuse_to_replace(folder / f"{name}.jsonl", folder / f"{name}.csv")
     files = sheet.write_answers(rows, folder, name)
     console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
 
@@ -149,8 +155,8 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
     is_sampled = len(places) > 1 or bool(named)
     if len(places) != 1 + is_sampled or (len(places) == 1 and not alone):
         raise InputError("scrl answers: give the folder of a run, or --model and one set of --questions")
-    fitting = ("seed",) if holds_evaluations(places[0]) else OF_A_FILE
-    unused, _ = next(leaves({name: value for name, value in given.items() if name not in fitting}))
+    fitting = () if holds_evaluations(places[0]) else OF_A_FILE
+    unused, _ = next(leaves({name: value for name, value in given.items() if name not in ("seed", *fitting)}))
     if unused and not is_sampled:
         option = as_option({setting: name for name, setting in NAMES.short.items()}.get(unused, unused))
         raise InputError(f"{option}: {places[0]} has its completions already; leave it out, or give --questions")
@@ -159,24 +165,24 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
     return str(places[0]), str(places[1]) if is_sampled else None
 
 
-def _voted(path: Path, given: Mapping[str, Any], completion_column: str | None) -> Place:
+def _voted(path: Path, given: Mapping[str, Any]) -> Place:
     """The votes in a file or folder of completions."""
-    named = {name: given.get(name) for name in OF_A_FILE if name != "seed"}
-    options = FileOptions(**named, completion_column=completion_column)
+    options = FileOptions(**{name: given.get(name) for name in OF_A_FILE})
     record = voted(options.open(path), credit_rule("ttrl", **options.reading(path)))
-    return Place(str(path), path.absolute().parent, (record,))
+    return Place(str(path), path.resolve().parent, (record,))
 
 
 def _stem(path: Path) -> str:
     """What begins the names of the files beside completions."""
-    return path.absolute().name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+    return path.resolve().name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
 
 
-def _refuse_to_replace(path: Path) -> None:
-    """Refuse where a file of this name has other lines than `scrl answers` writes."""
-    first = next(read_json_lines(path), None) if path.exists() else None
-    if first is not None and "is_trusted" not in first.fields:
-        raise InputError(f"{path} was not written by scrl answers, and would be replaced; give --out FOLDER")
+def _refuse_to_replace(*paths: Path) -> None:
+    """Refuse where a file of this name has another first line than `scrl answers` writes."""
+    for path in filter(Path.is_file, paths):
+        with path.open(encoding="utf-8", errors="replace") as file:
+            if "is_trusted" not in file.readline():
+                raise InputError(f"{path} was not written by scrl answers, and would be replaced; give --out FOLDER")
 
 
 def explanation(texts: Sequence[str], given: Mapping[str, Any]) -> Iterator[str]:

@@ -36,7 +36,7 @@ from scrl.files.run_state import Standing, standing_of
 from scrl.files.whole_files import write_whole
 
 MIN_CHECKS = 10
-_VERDICTS = {"yes", "no", "right", "wrong", "true", "false", "correct", "incorrect"}
+_VERDICTS = {"yes", "no", "right", "wrong", "true", "false", "correct", "incorrect", "y", "n"}
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 """How spreadsheets write 0.5 where they separate columns by semicolons."""
 LEAST_COMPLETIONS = 8
@@ -196,12 +196,16 @@ def _known(row: RawRow, name: str, ids: Mapping[str, str]) -> str:
 def write_checks(drawn: Sequence[AnswerRow], path: Path) -> None:
     """The questions drawn, for the user to fill in, after those that are in the file already, as that is written."""
     before = path.read_text(encoding="utf-8") if path.exists() else "question_id,question,answer\n"
-    header, table = before.removeprefix("\ufeff").split("\n", 1)[0], io.StringIO()
+    header, table = _header(before), io.StringIO()
     delimiter = _delimiter(header)
     names = next(csv.reader([header], delimiter=delimiter))
     writer = csv.DictWriter(table, names, "", "ignore", delimiter=delimiter, lineterminator="\n")
     writer.writerows({"question_id": csv_cell(row.question_id), "question": csv_cell(row.question)} for row in drawn)
     write_whole(path, before + "\n" * (not before.endswith("\n")) + table.getvalue())
+
+
+def _header(text: str) -> str:
+    return text.removeprefix("\ufeff").lstrip().split("\n", 1)[0]
 
 
 def _delimiter(header: str) -> str:
@@ -228,8 +232,8 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
     if not path.exists():
         raise DataError(path, "there is no such file; --draw-check writes checks.csv beside the answers")
     table, _ = read_table(path)
-    with path.open(encoding="utf-8", errors="replace") as file:
-        has_decimal_commas = path.suffix.lower() == ".csv" and _delimiter(file.readline()) == ";"
+    header = _header(path.read_text(encoding="utf-8", errors="replace"))
+    has_decimal_commas = path.suffix.lower() == ".csv" and _delimiter(header) == ";"
     ids, texts = _ids(rows), {row.question_id: _one_line(csv_cell(row.question)) for row in rows}
     checks: dict[str, str | None] = {}
     for row in table.rows:
@@ -252,8 +256,8 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
         right = bare_gold(unguarded if csv_cell(unguarded) == answer else answer)
         is_known = canonical_form(right) is not None and not UNKNOWN.fullmatch(right)
         checks[known] = right if is_known else None
-    words = {str(right).lower() for right in checks.values()}
-    if words <= _VERDICTS and not any(str(row.answer).lower() in _VERDICTS for row in rows):
+    words = {right.lower() for right in checks.values() if right is not None}
+    if words and words <= _VERDICTS and not any(str(row.answer).lower() in _VERDICTS for row in rows):
         raise DataError(path, "says whether answers are right; fill in the right answers themselves")
     if len(checks) < MIN_CHECKS:
         raise DataError(path, f"has {len(checks)} checked answers; give at least {MIN_CHECKS} (--draw-check adds some)")

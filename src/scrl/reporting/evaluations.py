@@ -208,10 +208,10 @@ def holds_evaluations(text: str) -> bool:
     path, step = split_step(text)
     if path.is_file():
         try:
-            return "benchmark" in next(read_json_lines(path)).fields
+            return path.name == EVALUATIONS or {"benchmark", "samples"} <= next(read_json_lines(path)).fields.keys()
         except (DataError, StopIteration):
-            return path.name == EVALUATIONS
-    names = (EVALUATIONS, f"*/{EVALUATIONS}", "evaluation.yaml", "config.yaml")
+            return False
+    names = (EVALUATIONS, f"*/{EVALUATIONS}", "evaluation.yaml", "environment.json")
     return not path.exists() or step is not None or any(any(path.glob(name)) for name in names)
 
 
