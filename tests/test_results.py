@@ -1,6 +1,7 @@
 """Results on real models: every published table is made again from the small files that are kept."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from line_files import write_lines
 from tables import RESULTS, STUDIES, Kept, Questions, Study, difference, mean_of, step_mean
 
 from scrl.cli.evaluate import given_settings, measurement_settings
-from scrl.config import GONE, build_config, read_config
+from scrl.config import GONE, PASSES, build_config, read_config
 from scrl.evaluation.statistics import majority_transitions
 from scrl.settings import merged, without_equal
 
@@ -321,6 +322,8 @@ def test_runs_to_come_have_settings_that_there_are():
         assert (config.steps, config.questions_per_step, config.questions_per_update) == (24, 32, 1)
         assert (config.reader, config.optimizer.learning_rate) == ("boxed", 1e-6)
     bare = build_config({"model": "mine", "questions": "mine.txt"}).model_dump()
+    passes = configs["confirm-1.5b/ours-11"].steps / math.ceil(250 / 32)
+    assert (bare["optimizer"]["learning_rate"], PASSES) == (1e-6, passes)  # as the front page says
     own = {"model", "questions", "seed", "probe", "evaluation", "checkpoint_every", "guard"}
     for run in confirm.runs_of("larger-default"):  # what a user gets who says nothing else
         assert {name for name, value in configs[run.name].model_dump().items() if value != bare[name]} <= own

@@ -266,11 +266,11 @@ def on_top(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     In a `base` that is written out in full, what its own preset, loss and adapter would not have decided counts as
     given; the rest follows those that `over` names.
     """
-    follows = _is_written_out(base) and base["trained"] == _trained(base["completions"])
+    follows_completions = _is_written_out(base) and base["trained"] == _trained(base["completions"])
     if _is_written_out(base) and any(name in over for name in DECIDERS):
         plain = build_config({"model": "", "questions": ""} | {name: base[name] for name in DECIDERS}).resolved()
         base = without_equal(base, plain.model_dump(mode="json", include=DECIDED))
-    if "completions" in over and follows:
+    if "completions" in over and follows_completions:
         base = without_equal(base, {"trained": base["trained"]})
     return merged(base, over)
 
@@ -360,5 +360,8 @@ GONE: dict[str, Any] = {
               "min_length_ratio": 0.33, "max_length_ratio": 3.0, "max_truncated_rise": 0.3, "max_no_answer_rise": 0.3,
               "max_label_flip_share": 0.5},
 }  # fmt: skip
-"""Settings that runs of earlier versions have, with the value that is still what happens; any other is refused."""
+"""Settings that runs of earlier versions have, with the value that is still what happens; any other is refused.
+
+Four passes are no longer the default, but stand beside the steps that they took.
+"""
 NAMES = Names(RunConfig, RUN_NAMES, not_here=NOT_OF_A_RUN)

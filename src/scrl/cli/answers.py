@@ -107,20 +107,14 @@ def answers(
     # so that a run's answers to its own questions, after its last step, stay
     named = f"-{file_name(benchmark)}" if benchmark and len(source.benchmarks) > 1 and benchmark != "stream" else ""
     step = "" if source.step is None else f"-step-{source.step}"
-    path = split_step(place)[0]
-    is_own = is_evaluated and (path.is_dir() or path.name == EVALUATIONS)
-    beside = "" if is_own else f"{_stem(path)}-"
-    checks_file = folder / f"{beside}checks{named}.csv"
+    prefix = _prefix(place, is_evaluated=is_evaluated)
+    checks_file = folder / f"{prefix}checks{named}.csv"
     if draw_check is not None:
-        more = " more" * checks_file.exists()
-        asked = sheet.asked_in(checks_file, rows) if more else set()
-        drawn = sheet.draw_checks(rows, asked, draw_check, seed=given.get("seed", 0))
-        sheet.write_checks(drawn, checks_file)
         options = {"benchmark": benchmark} | ({} if is_evaluated else {name: given.get(name) for name in OF_A_FILE})
         said = [word for name, value in options.items() if value is not None for word in (as_option(name), str(value))]
-        hint = shlex.join(["scrl", "answers", place, *said, "--check", str(checks_file)])
-        hint = f"fill in the right answer of each, then {hint}"
-        console.print(f"wrote {checks_file}, {len(drawn)} questions{more}: {hint}", soft_wrap=True)
+        again = shlex.join(["scrl", "answers", place, *said, "--check", str(checks_file)])
+        drawn = _draw(rows, draw_check, checks_file, seed=given.get("seed", 0))
+        console.print(f"{drawn}: fill in the right answer of each, then {again}", soft_wrap=True)
         return
     filled, checks, is_asked_for = check or checks_file, None, check is not None or max_error is not None
     if check is None and not filled.is_file() and max_error is not None:
@@ -142,7 +136,7 @@ def answers(
     say(console, *notes(source, after["step"], doubt))
     if choice is not None and max_error is not None:
         say(console, verdict(choice, rows, max_error, population))
-    name = f"{beside}answers{named}{step}"
+    name = f"{prefix}answers{named}{step}"
     _refuse_to_replace(folder / f"{name}.jsonl", folder / f"{name}.csv")
     files = sheet.write_answers(rows, folder, name)
     console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
@@ -172,9 +166,20 @@ def _voted(path: Path, given: Mapping[str, Any]) -> Place:
     return Place(str(path), path.resolve().parent, (record,))
 
 
-def _stem(path: Path) -> str:
-    """What begins the names of the files beside completions."""
-    return path.resolve().name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+def _prefix(place: str, *, is_evaluated: bool) -> str:
+    """What begins the names of files beside completions or a renamed evaluations.jsonl; in a run's folder nothing."""
+    path = split_step(place)[0]
+    if is_evaluated and (path.is_dir() or path.name == EVALUATIONS):
+        return ""
+    return f"{path.resolve().name if path.is_dir() else Path(path.name.removesuffix('.gz')).stem}-"
+
+
+def _draw(rows: Sequence[sheet.AnswerRow], number: int, path: Path, *, seed: int) -> str:
+    """Draw questions to check into a file, which may have some already; what was done."""
+    more = " more" * path.exists()
+    drawn = sheet.draw_checks(rows, sheet.asked_in(path, rows) if more else set(), number, seed=seed)
+    sheet.write_checks(drawn, path)
+    return f"wrote {path}, {len(drawn)} questions{more}"
 
 
 def _refuse_to_replace(*paths: Path) -> None:

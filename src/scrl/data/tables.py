@@ -23,7 +23,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?", re.ASCII)
 _HEADING = re.compile(r"\s*#{1,6}\s")
 _ITEM = re.compile(r"\s*(?:[-*•+]|\(?\d{1,4}[.)]|Q\d{1,4}[.:)])\s+(?=\S)")
 csv.field_size_limit(MAX_LINE)  # 131,072 characters else: a long completion has more
-DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 """Delimiters of a .csv: Excel writes semicolons in countries that write 1,5."""
 
 
@@ -46,6 +46,8 @@ class RawRow(NamedTuple):
 class RawTable(NamedTuple):
     rows: Iterable[RawRow]
     notes: tuple[str, ...] = ()
+    delimiter: str | None = None
+    """What separates the cells of a .csv or .tsv."""
 
 
 class HubError(Exception):
@@ -184,8 +186,8 @@ def _read_csv(path: Path, delimiter: str | None = None) -> RawTable:
             lengths.extend(len(cells) for cells in _csv_reader(text, delimiter) if not _is_blank(cells))
         return lengths.count(lengths[0]) if lengths and lengths[0] > 1 else 0
 
-    used = delimiter or max(DELIMITERS, key=rows_like_the_header)
-    notes = () if used in (delimiter, ",") else (f"Cells are separated by {DELIMITERS[used]}.",)
+    used = delimiter or max(_DELIMITERS, key=rows_like_the_header)
+    notes = () if used in (delimiter, ",") else (f"Cells are separated by {_DELIMITERS[used]}.",)
     reader, records, line = _csv_reader(text, used), [], 1  # quoted cells may contain line ends
     try:
         for cells in reader:
@@ -196,7 +198,7 @@ def _read_csv(path: Path, delimiter: str | None = None) -> RawTable:
         raise DataError(path, f"is not a table: {error}. {fix}", line) from error
     nonblank = [(line, cells) for line, cells in records if not _is_blank(cells)]
     if not nonblank:
-        return RawTable([], notes)
+        return RawTable([], notes, used)
     first, header = nonblank[0]
     if len(set(header)) < len(header):
         raise DataError(path, f"two columns have the same name: {', '.join(header)}", first)
@@ -206,7 +208,7 @@ def _read_csv(path: Path, delimiter: str | None = None) -> RawTable:
             raise DataError(path, f"{reason}. Put double quotes around a cell with a separator in it.", line)
     fields = [(line, dict(zip(header, cells, strict=True))) for line, cells in nonblank[1:]]
     rows = [RawRow(str(path), i, line, cells) for i, (line, cells) in enumerate(fields)]
-    return RawTable(rows, (*notes, *_blank_note(len(records) - len(nonblank))))
+    return RawTable(rows, (*notes, *_blank_note(len(records) - len(nonblank))), used)
 
 
 def _csv_reader(text: str, delimiter: str) -> Any:

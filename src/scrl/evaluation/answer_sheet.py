@@ -26,7 +26,7 @@ from scrl.answers.forms import canonical_form
 from scrl.credit.labels import is_selected
 from scrl.credit.methods.scrl import ScrlSettings
 from scrl.data.questions import UNKNOWN
-from scrl.data.tables import DELIMITERS, RawRow, read_table
+from scrl.data.tables import RawRow, read_table
 from scrl.errors import DataError, InputError
 from scrl.evaluation.gold import bare_gold
 from scrl.evaluation.trust import ERROR_RATE, Calibration, Chance, Choice, choose_threshold, least_rate
@@ -89,7 +89,8 @@ def answer_rows(
         (answer, share), (second, second_share) = [*entry.votes, *[(None, 0.0)] * 2][:2]
         whole = share - entry.cut
         is_clear = is_selected(whole, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin)
-        is_trusted = is_clear and doubt is None and entry.completions >= LEAST_COMPLETIONS
+        is_enough = entry.completions is None or entry.completions >= LEAST_COMPLETIONS
+        is_trusted = is_clear and is_enough and doubt is None
         votes = (answer, share, second, second_share)
         row = AnswerRow(question_id, entry.question, *votes, is_trusted, note=note)
         if question_id in starts:
@@ -115,8 +116,8 @@ class _Votes(BaseModel):
     question: str
     votes: list[tuple[str | None, Share]]
     cut: Share = 0.0
-    completions: int = LEAST_COMPLETIONS
-    """How many voted, where questions differ in that."""
+    completions: int | None = None
+    """How many voted, where questions may differ in that; None: as many as the evaluation says."""
 
 
 _ANSWERS = TypeAdapter(dict[str, _Votes])
@@ -195,21 +196,14 @@ def _known(row: RawRow, name: str, ids: Mapping[str, str]) -> str:
 
 def write_checks(drawn: Sequence[AnswerRow], path: Path) -> None:
     """The questions drawn, for the user to fill in, after those that are in the file already, as that is written."""
-    before = path.read_text(encoding="utf-8") if path.exists() else "question_id,question,answer\n"
-    header, table = _header(before), io.StringIO()
-    delimiter = _delimiter(header)
-    names = next(csv.reader([header], delimiter=delimiter))
-    writer = csv.DictWriter(table, names, "", "ignore", delimiter=delimiter, lineterminator="\n")
+    before, delimiter, table = "question_id,question,answer\n", ",", io.StringIO()
+    if path.exists():
+        before, delimiter = path.read_text(encoding="utf-8"), read_table(path)[0].delimiter or ","
+    lines = csv.reader(io.StringIO(before.removeprefix("\ufeff")), delimiter=delimiter)
+    header = next(cells for cells in lines if any(cells))
+    writer = csv.DictWriter(table, header, "", "ignore", delimiter=delimiter, lineterminator="\n")
     writer.writerows({"question_id": csv_cell(row.question_id), "question": csv_cell(row.question)} for row in drawn)
     write_whole(path, before + "\n" * (not before.endswith("\n")) + table.getvalue())
-
-
-def _header(text: str) -> str:
-    return text.removeprefix("\ufeff").lstrip().split("\n", 1)[0]
-
-
-def _delimiter(header: str) -> str:
-    return next((each for each in DELIMITERS if each in header), ",")
 
 
 def _ids(rows: Sequence[AnswerRow]) -> dict[str, str]:
@@ -232,8 +226,6 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
     if not path.exists():
         raise DataError(path, "there is no such file; --draw-check writes checks.csv beside the answers")
     table, _ = read_table(path)
-    header = _header(path.read_text(encoding="utf-8", errors="replace"))
-    has_decimal_commas = path.suffix.lower() == ".csv" and _delimiter(header) == ";"
     ids, texts = _ids(rows), {row.question_id: _one_line(csv_cell(row.question)) for row in rows}
     checks: dict[str, str | None] = {}
     for row in table.rows:
@@ -245,7 +237,7 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str | None]:
         if not question_id or not answer:
             name = "answer" if question_id else "question_id"
             raise row.error(f"{name!r} is empty; fill in every row, since a subset without the hard ones is not random")
-        if has_decimal_commas and _DECIMAL_COMMA.fullmatch(answer):
+        if table.delimiter == ";" and _DECIMAL_COMMA.fullmatch(answer):
             answer = answer.replace(",", ".")
         known = _known(row, question_id, ids)
         if _one_line(row.fields.get("question") or "") not in ("", texts[known]):  # held out, perhaps

@@ -72,11 +72,6 @@ class EndpointSettings(Settings):
     def load_questions(self) -> LoadedQuestions:
         return sources.load_source(self.questions, seed=self.seed or 0, limit=self.limit, **sources.whereabouts(self))
 
-    def with_prompt(self) -> EndpointSettings:
-        """The same settings with what questions and reader decide about the prompt."""
-        prompt = sources.prompt_for(self.questions, self.reader or sources.reader_of(self.questions), self.prompt)
-        return self.model_copy(update={"prompt": prompt})
-
     def drawn_with(self) -> dict[str, Any]:
         """The settings that make completions what they are; all others may change between two calls."""
         return self.model_dump(mode="json", include={"model", "sampling", "prompt", "seed", "logprobs"})
@@ -95,4 +90,6 @@ NAMES = Names(
 
 def build_settings(values: Mapping[str, Any]) -> EndpointSettings:
     NAMES.refuse_unknown(values)
-    return validated(EndpointSettings, NAMES.long(values), REQUEST_NAMES).with_prompt()
+    settings = validated(EndpointSettings, NAMES.long(values), REQUEST_NAMES)
+    reader = settings.reader or sources.reader_of(settings.questions)  # they decide about the prompt
+    return settings.model_copy(update={"prompt": sources.prompt_for(settings.questions, reader, settings.prompt)})

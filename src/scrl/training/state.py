@@ -110,20 +110,14 @@ class SavedSettings:
     settings: dict[str, Any]
 
 
-def whole_state(path: Path) -> State:
-    """What `to_json` wrote into this file."""
-    state = read_state(path, State)
-    if not (state.questions and state.settings and set(state.files) == set(state.sums) == set(FILES)):
-        needed = f"questions, settings, and files and sums of {', '.join(FILES)}"
-        raise InputError(f"{path}: is damaged: it must have {needed}; restore it, or start anew")
-    return state
-
-
 def saved_state(checkpoint: Path, name: str) -> State:
     """The state in a checkpoint's file `name`; refused unless the checkpoint's files are as they were written."""
     step = check_sums(checkpoint)
     refuse_foreign(checkpoint.with_name("best"))
-    state = whole_state(checkpoint / name)
+    state = read_state(checkpoint / name, State)
+    if not (state.questions and state.settings and set(state.files) == set(state.sums) == set(FILES)):
+        needed = f"questions, settings, and files and sums of {', '.join(FILES)}"
+        raise InputError(f"{checkpoint / name}: is damaged: it must have {needed}; restore it, or start anew")
     if step != state.step:
         raise InputError(f"{checkpoint}: is damaged: checkpoint.json is from another step; restore it")
     return state
